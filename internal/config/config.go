@@ -1,0 +1,102 @@
+// Package config reads the gateway's configuration: `patchbay.yaml`, strict and
+// with positions in its errors, and the `mcpServers` JSON that desktop clients
+// use. It holds types and checks; it opens no connection and starts nothing.
+package config
+
+import "time"
+
+// Config is one whole configuration, checked and with every default filled in.
+type Config struct {
+	// Listen is the address of the MCP endpoint, "host:port". The path is /mcp.
+	Listen string `yaml:"listen,omitempty" json:"listen,omitempty"`
+	// Admin is the address of /metrics, /healthz and /readyz, "host:port".
+	Admin string `yaml:"admin,omitempty" json:"admin,omitempty"`
+	// TLS makes the endpoint https.
+	TLS *ListenerTLS `yaml:"tls,omitempty" json:"tls,omitempty"`
+	// BodyLimit is the largest request body in bytes; a larger one is 413.
+	BodyLimit int64 `yaml:"bodyLimit,omitempty" json:"bodyLimit,omitempty"`
+	// StateDir holds what must survive a restart (session keys, tombstones).
+	StateDir string `yaml:"stateDir,omitempty" json:"stateDir,omitempty"`
+	// Sessions says how client sessions are kept.
+	Sessions Sessions `yaml:"sessions,omitempty" json:"sessions,omitempty"`
+	// Servers are the MCP servers behind the endpoint. Their order decides who
+	// keeps a name that two of them have.
+	Servers []Server `yaml:"servers,omitempty" json:"servers,omitempty"`
+}
+
+// ListenerTLS is the certificate of the endpoint.
+type ListenerTLS struct {
+	// CertFile is a PEM file with the certificate chain.
+	CertFile string `yaml:"certFile" json:"certFile"`
+	// KeyFile is a PEM file with the private key.
+	KeyFile string `yaml:"keyFile" json:"keyFile"`
+}
+
+// Sessions says how client sessions are kept.
+type Sessions struct {
+	// KeyFile holds the keys that seal session ids; made when missing. A
+	// relative path is taken from StateDir.
+	KeyFile string `yaml:"keyFile,omitempty" json:"keyFile,omitempty"`
+	// Store is where what only memory holds is kept: "memory".
+	Store string `yaml:"store,omitempty" json:"store,omitempty"`
+	// Lifetime is how long a session id is valid after initialize.
+	Lifetime Duration `yaml:"lifetime,omitempty" json:"lifetime,omitempty"`
+	// IdleTimeout is after how long without a request a session's memory and
+	// backend sessions are freed. The id stays valid.
+	IdleTimeout Duration `yaml:"idleTimeout,omitempty" json:"idleTimeout,omitempty"`
+}
+
+// Way is how calls reach a server.
+type Way string
+
+// The ways.
+const (
+	// WayAuto sends calls directly from Envoy to the server where possible.
+	WayAuto Way = "auto"
+	// WayBroker sends every call through the broker, for servers whose every
+	// failure must be told inside the stream.
+	WayBroker Way = "broker"
+)
+
+// Server is one MCP server.
+type Server struct {
+	// Name identifies the server: [a-z][a-z0-9-]*, at most 40 characters.
+	Name string `yaml:"name" json:"name"`
+	// URL is the server's MCP endpoint, http or https (streamable HTTP).
+	URL string `yaml:"url" json:"url"`
+	// Prefix is put before the names of its tools and prompts. Nil means
+	// "<name>_", the empty string none.
+	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
+	// Headers are sent to the server with every request, for instance its
+	// credential. "${NAME}" is replaced from the environment.
+	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
+	// Timeout bounds one call; 0 is no limit.
+	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// Poll is how often the lists of a server that cannot notify are fetched.
+	Poll Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
+	// Way is how calls reach the server.
+	Way Way `yaml:"way,omitempty" json:"way,omitempty"`
+	// TLS changes how an https server is verified.
+	TLS *ServerTLS `yaml:"tls,omitempty" json:"tls,omitempty"`
+}
+
+// ServerTLS changes how an https server is verified. It always is.
+type ServerTLS struct {
+	// CAFile is a PEM file with the authorities to trust instead of the
+	// system's.
+	CAFile string `yaml:"caFile,omitempty" json:"caFile,omitempty"`
+	// ServerName is the name to expect in the certificate instead of the
+	// URL's host.
+	ServerName string `yaml:"serverName,omitempty" json:"serverName,omitempty"`
+}
+
+// ToolPrefix returns the prefix in force.
+func (s *Server) ToolPrefix() string {
+	if s.Prefix != nil {
+		return *s.Prefix
+	}
+	return s.Name + "_"
+}
+
+// Duration is a time.Duration written as in Go: "30s", "1h30m".
+type Duration time.Duration
