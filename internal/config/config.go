@@ -1,27 +1,53 @@
 // Package config reads the gateway's configuration: `patchbay.yaml`, strict and
 // with positions in its errors, and the `mcpServers` JSON that desktop clients
 // use. It holds types and checks; it opens no connection and starts nothing.
+//
+// Flow: the bytes become one small tree of nodes with positions, whatever the
+// format (tree.go, tree_yaml.go, tree_json.go); the tree is decoded into Config
+// by reflection (decode.go), or, for `mcpServers`, entry by entry (desktop.go);
+// then the values are checked and the environment is filled in (check.go,
+// expand.go). Every step reports into one list of problems, so that a user sees
+// all mistakes at once. The comments of the types below are the reference
+// manual: docs/config.md and docs/config.schema.json are generated from them.
+//
+// Concurrency: the functions keep no state and may be called at any time. A
+// Config belongs to whoever got it; it is not changed afterwards.
 package config
 
 import "time"
 
 // Config is one whole configuration, checked and with every default filled in.
 type Config struct {
-	// Listen is the address of the MCP endpoint, "host:port". The path is /mcp.
+	// Listen is the address of the MCP endpoint, "host:port". The host is an IP
+	// address, "localhost", or empty for all addresses. The path is /mcp.
 	Listen string `yaml:"listen,omitempty" json:"listen,omitempty"`
 	// Admin is the address of /metrics, /healthz and /readyz, "host:port".
 	Admin string `yaml:"admin,omitempty" json:"admin,omitempty"`
 	// TLS makes the endpoint https.
 	TLS *ListenerTLS `yaml:"tls,omitempty" json:"tls,omitempty"`
-	// BodyLimit is the largest request body in bytes; a larger one is 413.
-	BodyLimit int64 `yaml:"bodyLimit,omitempty" json:"bodyLimit,omitempty"`
+	// BodyLimit is the largest request body, in bytes or with a unit ("4MiB");
+	// a larger one is 413. From 1KiB to 64MiB.
+	BodyLimit int64 `yaml:"bodyLimit,omitempty" json:"bodyLimit,omitempty" config:"size" jsonschema:"oneof_type=integer;string"`
 	// StateDir holds what must survive a restart (session keys, tombstones).
+	// Default: $STATE_DIRECTORY, else $XDG_STATE_HOME/patchbay, else
+	// ~/.local/state/patchbay.
 	StateDir string `yaml:"stateDir,omitempty" json:"stateDir,omitempty"`
 	// Sessions says how client sessions are kept.
 	Sessions Sessions `yaml:"sessions,omitempty" json:"sessions,omitempty"`
 	// Servers are the MCP servers behind the endpoint. Their order decides who
 	// keeps a name that two of them have.
 	Servers []Server `yaml:"servers,omitempty" json:"servers,omitempty"`
+	// VirtualServers are named selections of the tools. They have no effect
+	// yet; a file that has them gets a warning.
+	VirtualServers []VirtualServer `yaml:"virtualServers,omitempty" json:"virtualServers,omitempty"`
+}
+
+// VirtualServer is a named selection of the tools.
+type VirtualServer struct {
+	// Name is the name of the selection.
+	Name string `yaml:"name" json:"name"`
+	// Tools are names of tools; "*" stands for any characters.
+	Tools []string `yaml:"tools,omitempty" json:"tools,omitempty"`
 }
 
 // ListenerTLS is the certificate of the endpoint.
@@ -38,7 +64,7 @@ type Sessions struct {
 	// relative path is taken from StateDir.
 	KeyFile string `yaml:"keyFile,omitempty" json:"keyFile,omitempty"`
 	// Store is where what only memory holds is kept: "memory".
-	Store string `yaml:"store,omitempty" json:"store,omitempty"`
+	Store string `yaml:"store,omitempty" json:"store,omitempty" jsonschema:"enum=memory"`
 	// Lifetime is how long a session id is valid after initialize.
 	Lifetime Duration `yaml:"lifetime,omitempty" json:"lifetime,omitempty"`
 	// IdleTimeout is after how long without a request a session's memory and
@@ -63,21 +89,30 @@ type Server struct {
 	// Name identifies the server: [a-z][a-z0-9-]*, at most 40 characters.
 	Name string `yaml:"name" json:"name"`
 	// URL is the server's MCP endpoint, http or https (streamable HTTP).
+	// "${NAME}" is replaced from the environment, "$${" stands for "${".
 	URL string `yaml:"url" json:"url"`
-	// Prefix is put before the names of its tools and prompts. Nil means
-	// "<name>_", the empty string none.
+	// Prefix is put before the names of its tools and prompts: at most 64 of
+	// [A-Za-z0-9_.-]. Without this key it is "<name>_"; "" is no prefix.
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
 	// Headers are sent to the server with every request, for instance its
-	// credential. "${NAME}" is replaced from the environment.
+	// credential. "${NAME}" is replaced from the environment, "$${" stands for
+	// "${".
 	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
 	// Timeout bounds one call; 0 is no limit.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// Poll is how often the lists of a server that cannot notify are fetched.
 	Poll Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
-	// Way is how calls reach the server.
-	Way Way `yaml:"way,omitempty" json:"way,omitempty"`
+	// Way is how calls reach the server: "auto" sends them directly from Envoy
+	// where possible, "broker" sends every call through the broker.
+	Way Way `yaml:"way,omitempty" json:"way,omitempty" jsonschema:"enum=auto,enum=broker"`
 	// TLS changes how an https server is verified.
 	TLS *ServerTLS `yaml:"tls,omitempty" json:"tls,omitempty"`
+	// Group is the group that the server belongs to. It has no effect yet; a
+	// file that has it gets a warning.
+	Group string `yaml:"group,omitempty" json:"group,omitempty"`
+	// Labels are for selecting servers. They have no effect yet; a file that
+	// has them gets a warning.
+	Labels map[string]string `yaml:"labels,omitempty" json:"labels,omitempty"`
 }
 
 // ServerTLS changes how an https server is verified. It always is.
