@@ -102,6 +102,9 @@ func compareMembers(t *testing.T, raw []byte, m *Message) {
 	assertText("method", top["method"], m.Method)
 	assertText("name", params["name"], m.Name)
 	assertText("uri", params["uri"], m.URI)
+	if c := string(params["cursor"]); m.Cursor.Present() || c != "" && c != "null" && c != `""` {
+		assertRaw("cursor", params["cursor"], m.Cursor)
+	}
 	if m.Meta.Present() {
 		assertRaw("_meta", params["_meta"], m.Meta)
 	}

@@ -73,6 +73,9 @@ type Message struct {
 	Params Span
 	// Name and URI are params.name and params.uri, absent when not strings.
 	Name, URI Text
+	// Cursor is params.cursor of any type but null and the empty string, which
+	// ask for the first page.
+	Cursor Span
 	// Meta is params._meta, absent when not an object.
 	Meta Span
 	// ProgressToken is params._meta.progressToken and RequestID is

@@ -173,6 +173,10 @@ func (s *scanner) param(key Span) error {
 		m.URI = s.text(v)
 	case "requestId":
 		m.RequestID = s.scalar(v)
+	case "cursor":
+		if c := v.Of(s.raw); string(c) != "null" && string(c) != `""` {
+			m.Cursor = v
+		}
 	}
 	return nil
 }

@@ -41,8 +41,8 @@ var badInputs = []struct {
 	{"duplicate params through an escape", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{},"p\u0061rams":{}}`, -32700, `2`, "twice"},
 	{"duplicate deep inside", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"arguments":{"a":[{"b":1,"b":2}]}}}`, -32700, `2`, "twice"},
 	{"too deep", nested(MaxDepth + 1), -32700, `1`, "64 levels"},
-	{"far too deep", strings.Repeat("[", 1<<16), -32700, ``, "64 levels"},
-	{"too deep in objects", strings.Repeat(`{"a":`, 1<<12), -32700, ``, "64 levels"},
+	{"far too deep", strings.Repeat("[", 1<<12), -32700, ``, "64 levels"},
+	{"too deep in objects", strings.Repeat(`{"a":`, 1<<10), -32700, ``, "64 levels"},
 	{"invalid UTF-8", `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"` + "a\xff" + `"}}`, -32700, `1`, "UTF-8"},
 	{"overlong UTF-8", `{"jsonrpc":"2.0","method":"` + "\xc0\xaf" + `","id":1}`, -32700, `1`, "UTF-8"},
 	{"invalid UTF-8 in the id", `{"jsonrpc":"2.0","method":"ping","id":"` + "\xff" + `"}`, -32700, ``, "UTF-8"},
@@ -166,6 +166,15 @@ func TestScanDepth(t *testing.T) {
 	// Brackets in strings and beside each other are no levels.
 	require.NoError(t, Scan([]byte(`{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"`+
 		strings.Repeat(`{[\"`, 100)+`","b":[`+strings.Repeat("[],", 100)+`[]]}}`), &m))
+}
+
+func TestScanCursor(t *testing.T) {
+	for cursor, want := range map[string]string{`"x"`: `"x"`, `""`: ``, `7`: `7`, `null`: ``} {
+		raw := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"cursor":` + cursor + `}}`)
+		var m Message
+		require.NoError(t, Scan(raw, &m))
+		assert.Equal(t, want, string(m.Cursor.Of(raw)))
+	}
 }
 
 func TestScanResets(t *testing.T) {

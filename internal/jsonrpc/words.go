@@ -10,7 +10,7 @@ var words = [maxWord + 2][]string{
 	3:  {"2.0", "uri"},
 	4:  {"name", "ping"},
 	5:  {"_meta", "error"},
-	6:  {"method", "params", "result"},
+	6:  {"cursor", "method", "params", "result"},
 	7:  {"jsonrpc"},
 	9:  {"arguments", "requestId"},
 	10: {"tools/call", "tools/list", "initialize"},
