@@ -21,7 +21,8 @@ type Config struct {
 	// Listen is the address of the MCP endpoint, "host:port". The host is an IP
 	// address, "localhost", or empty for all addresses. The path is /mcp.
 	Listen string `yaml:"listen,omitempty" json:"listen,omitempty"`
-	// Admin is the address of /metrics, /healthz and /readyz, "host:port".
+	// Admin is the address of /metrics, /healthz and /readyz, "host:port", with
+	// a host as in listen.
 	Admin string `yaml:"admin,omitempty" json:"admin,omitempty"`
 	// TLS makes the endpoint https.
 	TLS *ListenerTLS `yaml:"tls,omitempty" json:"tls,omitempty"`
@@ -61,7 +62,7 @@ type ListenerTLS struct {
 // Sessions says how client sessions are kept.
 type Sessions struct {
 	// KeyFile holds the keys that seal session ids; made when missing. A
-	// relative path is taken from StateDir.
+	// relative path is taken from stateDir.
 	KeyFile string `yaml:"keyFile,omitempty" json:"keyFile,omitempty"`
 	// Store is where what only memory holds is kept: "memory".
 	Store string `yaml:"store,omitempty" json:"store,omitempty" jsonschema:"enum=memory"`
@@ -87,13 +88,13 @@ const (
 // Server is one MCP server.
 type Server struct {
 	// Name identifies the server: [a-z][a-z0-9-]*, at most 40 characters.
-	Name string `yaml:"name" json:"name"`
+	Name string `yaml:"name" json:"name" jsonschema:"pattern=^[a-z][a-z0-9-]*$,maxLength=40"`
 	// URL is the server's MCP endpoint, http or https (streamable HTTP).
 	// "${NAME}" is replaced from the environment, "$${" stands for "${".
 	URL string `yaml:"url" json:"url"`
 	// Prefix is put before the names of its tools and prompts: at most 64 of
 	// [A-Za-z0-9_.-]. Without this key it is "<name>_"; "" is no prefix.
-	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
+	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty" jsonschema:"pattern=^[A-Za-z0-9_.-]*$,maxLength=64"`
 	// Headers are sent to the server with every request, for instance its
 	// credential. "${NAME}" is replaced from the environment, "$${" stands for
 	// "${".
