@@ -18,6 +18,9 @@ const (
 	CodeServer = -32000
 	// CodeSessionNotFound is what the official SDKs' servers use with HTTP 404.
 	CodeSessionNotFound = -32001
+	// CodeResourceNotFound is the session era's code for a resource that does
+	// not exist.
+	CodeResourceNotFound = -32002
 	// CodeUnavailable: the backend cannot be reached (HTTP 503).
 	CodeUnavailable = -32003
 	// CodeTimeout: the call took longer than its limit (HTTP 504).

@@ -29,6 +29,8 @@ const (
 	// MethodOther is the metric label of every method not named here: labels
 	// must not grow with what strangers send.
 	MethodOther = "other"
+	// MethodResponse is the metric label of a response that a client POSTs.
+	MethodResponse = "response"
 )
 
 // MethodLabel returns method when the gateway knows it and MethodOther when
