@@ -1,0 +1,161 @@
+package broker
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"patchbay.dev/internal/mcp"
+	"patchbay.dev/internal/private"
+	"patchbay.dev/internal/session"
+	"patchbay.dev/internal/upstream"
+	"patchbay.dev/registry"
+	"patchbay.dev/router"
+)
+
+// Router decides on requests.
+type Router interface {
+	Decide(*router.Request) router.Decision
+}
+
+// Upstreams gives the way to the backends.
+type Upstreams interface {
+	Client(server string) (*upstream.Client, bool)
+	// Suspect says that a call met a dead backend, so that its watcher looks.
+	Suspect(server string)
+}
+
+// Unsealer opens sealed values; session.Keyring is one.
+type Unsealer interface {
+	AppendOpen(dst []byte, p session.Purpose, token string) ([]byte, error)
+}
+
+// Metrics takes what is counted here.
+type Metrics interface {
+	// Request counts a request; way is "reply", "broker" or "recovered".
+	Request(method, way, outcome string, decision time.Duration)
+	// StreamDropped counts a GET stream whose client did not read.
+	StreamDropped()
+	// Panic counts a panic in a request.
+	Panic()
+}
+
+// Options are the parts that a Broker is made of; all are needed.
+type Options struct {
+	Router    Router
+	Sessions  *session.Table
+	Seals     Unsealer
+	Upstreams Upstreams
+	Registry  *registry.Registry
+	// Settled is closed when every backend was tried once, or the time for that
+	// is over: until then requests wait.
+	Settled <-chan struct{}
+	// BodyLimit is the largest request body in bytes.
+	BodyLimit int64
+	// KeepAlive is the time between comments on a quiet stream.
+	KeepAlive time.Duration
+	// Version is what initialize says of the gateway.
+	Version string
+	Metrics Metrics
+	Log     *slog.Logger
+}
+
+// Broker serves MCP over HTTP. It is safe for concurrent use.
+type Broker struct {
+	Options
+	hub    *hub
+	ctx    context.Context // done when the Broker is closed
+	cancel context.CancelFunc
+	unsub  func()
+}
+
+// New returns a Broker; it tells its streams of the registry's changes until
+// Close.
+func New(o Options) *Broker {
+	b := &Broker{Options: o, hub: newHub(o.Metrics.StreamDropped)}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	b.unsub = o.Registry.Subscribe(b.hub.changed)
+	return b
+}
+
+// Close ends all GET streams: they would hold up an orderly shutdown for ever.
+func (b *Broker) Close() {
+	b.unsub()
+	b.cancel()
+}
+
+// Streams is how many GET streams are open.
+func (b *Broker) Streams() int { return b.hub.len() }
+
+// ServeHTTP implements http.Handler.
+func (b *Broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer b.contain(w, r)
+	select {
+	case <-b.Settled:
+	case <-r.Context().Done():
+		return
+	}
+	switch r.Method {
+	case http.MethodPost:
+		if rec, ok := b.recovery(r); ok {
+			b.recover(w, r, rec)
+			return
+		}
+		b.post(w, r)
+	case http.MethodGet:
+		b.stream(w, r)
+	case http.MethodDelete:
+		b.end(w, r)
+	default:
+		w.Header().Set("Allow", "POST, GET, DELETE")
+		b.refuse(w, r, &mcp.Error{
+			Code: mcp.CodeInvalidRequest, Reason: mcp.ReasonHTTPMethod, Status: http.StatusMethodNotAllowed,
+			Message: "method not allowed: use POST, GET or DELETE",
+		}, nil)
+	}
+}
+
+// contain ends a panic with its own request.
+func (b *Broker) contain(w http.ResponseWriter, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if p == http.ErrAbortHandler { //nolint:errorlint,err113 // net/http's sentinel for "cut the response off"
+		panic(p)
+	}
+	b.Metrics.Panic()
+	b.Log.Error("panic in a request", "panic", p)
+	b.refuse(w, r, &mcp.Error{
+		Code: mcp.CodeInternal, Reason: mcp.ReasonInternal, Status: http.StatusInternalServerError,
+		Message: "internal error in the gateway",
+	}, nil)
+}
+
+// refuse answers with an error of the gateway's own.
+func (b *Broker) refuse(w http.ResponseWriter, r *http.Request, e *mcp.Error, id []byte) {
+	writeJSON(w, mcp.ClientStatus(r.UserAgent(), e.Status), e.Body(id))
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body) // the client is gone when this fails: nobody to tell
+}
+
+// recovery opens the recovery context of a request that Envoy retries here. A
+// value that does not open is as if it were not there: the request is then
+// judged as any other.
+func (b *Broker) recovery(r *http.Request) (router.Recovery, bool) {
+	token := r.Header.Get(private.HeaderRecover)
+	if token == "" {
+		return router.Recovery{}, false
+	}
+	plain, err := b.Seals.AppendOpen(nil, session.PurposeRecover, token)
+	if err != nil {
+		return router.Recovery{}, false
+	}
+	rec, err := router.ParseRecovery(plain)
+	return rec, err == nil
+}

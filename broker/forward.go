@@ -1,0 +1,262 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"patchbay.dev/internal/jsonrpc"
+	"patchbay.dev/internal/mcp"
+	"patchbay.dev/internal/private"
+	"patchbay.dev/internal/session"
+	"patchbay.dev/internal/upstream"
+	"patchbay.dev/registry"
+	"patchbay.dev/router"
+)
+
+// maxErrorBody bounds what is read of a backend's answer that is not passed on.
+const maxErrorBody = 64 << 10
+
+// exchange is one call on its way to one backend and back.
+type exchange struct {
+	b       *Broker
+	w       http.ResponseWriter
+	r       *http.Request
+	session *session.Session
+	server  *registry.Server
+	client  *upstream.Client
+	backend *session.Backend
+	body    []byte // as the backend gets it
+	id      []byte // the raw JSON-RPC id; nil when it is not known
+}
+
+func (b *Broker) exchange(
+	w http.ResponseWriter, r *http.Request, s *session.Session, srv *registry.Server, body, id []byte,
+) *exchange {
+	return &exchange{b: b, w: w, r: r, session: s, server: srv, body: body, id: id}
+}
+
+// recover serves a direct call that Envoy retries here because the backend
+// session is dead, the backend refused the credential, or there was no
+// connection. The body is as the backend was to get it.
+func (b *Broker) recover(w http.ResponseWriter, r *http.Request, rec router.Recovery) {
+	body, err := b.read(w, r)
+	if err != nil {
+		return
+	}
+	method, outcome := mcp.MethodOther, ""
+	msg := router.Request{Body: body}
+	if jsonrpc.Scan(body, &msg.Message) == nil {
+		method = mcp.MethodLabel(msg.Message.Method.Value)
+	}
+	defer func() { b.Metrics.Request(method, wayRecovered, outcome, 0) }()
+	s, err := b.Sessions.Find(rec.Token, rec.Principal)
+	if err != nil { // ended between the two ways
+		e := router.ErrSession(err)
+		outcome = string(e.Reason)
+		b.refuse(w, r, e, msg.ID())
+		return
+	}
+	srv, ok := b.Registry.Snapshot().Server(rec.Server)
+	if !ok { // removed between the two ways
+		e := router.ErrUnavailable(rec.Server)
+		outcome = string(e.Reason)
+		b.refuse(w, r, e, msg.ID())
+		return
+	}
+	outcome = b.exchange(w, r, s, srv, body, msg.ID()).run()
+}
+
+// run carries the call out and returns its outcome.
+func (x *exchange) run() string {
+	defer x.session.Hold()()
+	ctx := x.r.Context()
+	if t := time.Duration(x.server.Config.Timeout); t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t)
+		defer cancel()
+	}
+	var ok bool
+	if x.client, ok = x.b.Upstreams.Client(x.server.Config.Name); !ok {
+		return x.refuse(router.ErrUnavailable(x.server.Config.Name))
+	}
+	resp, err := x.deliver(ctx)
+	if err != nil {
+		return x.refuse(x.failure(ctx, err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if e := x.judge(resp); e != nil {
+		return x.refuse(e)
+	}
+	return x.relay(ctx, resp)
+}
+
+// deliver opens the backend session where there is none and sends the call. A
+// session that turns out to be dead did not run the call: it is opened again,
+// once, and the call is sent again, once.
+func (x *exchange) deliver(ctx context.Context) (*http.Response, error) {
+	if err := x.open(ctx, nil); err != nil {
+		return nil, err
+	}
+	resp, err := x.post(ctx)
+	if err != nil || !x.lost(resp) {
+		return resp, err
+	}
+	drain(resp)
+	if err := x.open(ctx, x.backend); err != nil {
+		return nil, err
+	}
+	return x.post(ctx)
+}
+
+func (x *exchange) open(ctx context.Context, dead *session.Backend) error {
+	var err error
+	x.backend, err = x.session.OpenBackend(ctx, x.server.Config.Name, x.server.Cluster, dead,
+		func(ctx context.Context) (*session.Backend, error) {
+			rev, ok := mcp.RevisionByOrdinal(x.session.Claims().Revision)
+			if !ok {
+				rev = mcp.LatestSession()
+			}
+			o, err := x.client.Open(ctx, upstream.OpenParams{Revision: rev.String()})
+			if err != nil {
+				return nil, fmt.Errorf("open a session: %w", err)
+			}
+			return &session.Backend{ID: o.ID, Revision: o.Revision, Epoch: x.server.Cluster}, nil
+		})
+	if err != nil {
+		return fmt.Errorf("backend session: %w", err)
+	}
+	return nil
+}
+
+func (x *exchange) post(ctx context.Context) (*http.Response, error) {
+	resp, err := x.client.Post(ctx, ref(x.backend), x.body, forwarded(x.r.Header))
+	if err != nil {
+		return nil, fmt.Errorf("send the call: %w", err)
+	}
+	return resp, nil
+}
+
+// lost tells whether the backend answered that it does not know the session.
+func (x *exchange) lost(resp *http.Response) bool {
+	if x.backend.ID == "" {
+		return false
+	}
+	return resp.StatusCode == http.StatusNotFound ||
+		resp.StatusCode == http.StatusBadRequest && x.server.Facts.LostStatus == http.StatusBadRequest
+}
+
+// judge turns answers that no client may see into errors.
+func (x *exchange) judge(resp *http.Response) *mcp.Error {
+	switch {
+	case resp.StatusCode == http.StatusUnauthorized:
+		x.b.Upstreams.Suspect(x.server.Config.Name)
+		return x.broken("refused the gateway's credential")
+	case resp.StatusCode >= 300 && resp.StatusCode < 400:
+		return x.broken("answered with a redirect")
+	case resp.StatusCode == http.StatusNotFound && x.backend.ID != "":
+		return x.broken("does not know the session that it has just opened")
+	}
+	return nil
+}
+
+// failure maps an error of the way to the backend.
+func (x *exchange) failure(ctx context.Context, err error) *mcp.Error {
+	if errors.Is(err, session.ErrEnded) {
+		return router.ErrSession(err)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		x.cancelled()
+		return x.timeout()
+	}
+	if x.r.Context().Err() == nil {
+		x.b.Upstreams.Suspect(x.server.Config.Name)
+		x.b.Log.Warn("call failed", "server", x.server.Config.Name, "error", err)
+	}
+	if ue, ok := errors.AsType[*upstream.Error](err); ok && ue.Delivered {
+		return x.broken("broke the connection before it answered; the call may have run")
+	}
+	return router.ErrUnavailable(x.server.Config.Name)
+}
+
+func (x *exchange) timeout() *mcp.Error {
+	return &mcp.Error{
+		Code: mcp.CodeTimeout, Reason: mcp.ReasonTimeout, Status: http.StatusGatewayTimeout,
+		Message: fmt.Sprintf("Timeout: server %q did not answer within %s",
+			x.server.Config.Name, time.Duration(x.server.Config.Timeout)),
+	}
+}
+
+func (x *exchange) broken(what string) *mcp.Error {
+	return &mcp.Error{
+		Code: mcp.CodeInternal, Reason: mcp.ReasonBackend, Status: http.StatusBadGateway,
+		Message: fmt.Sprintf("server %q %s", x.server.Config.Name, what),
+	}
+}
+
+// cancelled tells the backend that nobody waits for the call any more.
+func (x *exchange) cancelled() {
+	if x.backend == nil || x.id == nil {
+		return
+	}
+	body := fmt.Appendf(nil,
+		`{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s,"reason":"timeout"}}`, mcp.NotificationCancelled, x.id)
+	client, backend := x.client, ref(x.backend)
+	go func() {
+		ctx, cancel := context.WithTimeout(x.b.ctx, notifyTimeout)
+		defer cancel()
+		if resp, err := client.Post(ctx, backend, body, nil); err == nil {
+			_ = resp.Body.Close() // nothing to read: 202
+		}
+	}()
+}
+
+func (x *exchange) refuse(e *mcp.Error) string {
+	x.b.refuse(x.w, x.r, e, x.id)
+	return string(e.Reason)
+}
+
+func drain(resp *http.Response) {
+	_, _ = io.CopyN(io.Discard, resp.Body, maxErrorBody) // to reuse the connection; no matter if not
+	_ = resp.Body.Close()
+}
+
+// hopByHop are the headers that end here (RFC 9110, section 7.6.1) and those
+// that the next hop gets anew.
+var hopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Connection", "Te", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Content-Length", "Accept", "Accept-Encoding", "Content-Type",
+	"Forwarded", mcp.HeaderProtocolVersion, mcp.HeaderName,
+}
+
+// gatewayPrefixes are those of headers that Envoy or ext_proc put on a request
+// for the gateway's own use, or that a client made up in their names.
+var gatewayPrefixes = []string{private.HeaderPrefix, "x-envoy-", "x-forwarded-"}
+
+// forwarded returns the client's headers that a backend may see.
+func forwarded(in http.Header) http.Header {
+	out := in.Clone()
+	for _, v := range in.Values("Connection") {
+		for name := range strings.SplitSeq(v, ",") {
+			out.Del(strings.TrimSpace(name))
+		}
+	}
+	for _, name := range hopByHop {
+		out.Del(name)
+	}
+	for _, name := range mcp.PrivateHeaders {
+		out.Del(name)
+	}
+	for name := range out {
+		lower := strings.ToLower(name)
+		if slices.ContainsFunc(gatewayPrefixes, func(p string) bool { return strings.HasPrefix(lower, p) }) {
+			delete(out, name)
+		}
+	}
+	return out
+}

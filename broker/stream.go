@@ -1,0 +1,227 @@
+package broker
+
+import (
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"patchbay.dev/internal/mcp"
+	"patchbay.dev/internal/session"
+	"patchbay.dev/registry"
+)
+
+const (
+	// streamQueue is how many messages may wait for one stream.
+	streamQueue = 64
+	// streamsPerSession bounds the GET streams of one session; the oldest goes.
+	streamsPerSession = 4
+	// writeTimeout is how long one write to a client may take.
+	writeTimeout = 10 * time.Second
+)
+
+// hub knows the open GET streams.
+type hub struct {
+	dropped func()
+
+	mu       sync.Mutex
+	sessions map[session.ID][]*listener // guarded by mu; each oldest first
+	n        int                        // guarded by mu
+}
+
+// listener is one GET stream.
+type listener struct {
+	queue chan []byte   // whole SSE events
+	gone  chan struct{} // closed by the hub: the stream is to end
+}
+
+func newHub(dropped func()) *hub {
+	return &hub{dropped: dropped, sessions: map[session.ID][]*listener{}}
+}
+
+func (h *hub) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.n
+}
+
+func (h *hub) add(id session.ID) *listener {
+	l := &listener{queue: make(chan []byte, streamQueue), gone: make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := append(h.sessions[id], l)
+	h.n++
+	if len(all) > streamsPerSession {
+		close(all[0].gone)
+		all = all[1:]
+		h.n--
+	}
+	h.sessions[id] = all
+	return l
+}
+
+func (h *hub) remove(id session.ID, l *listener) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.removeLocked(id, l)
+}
+
+func (h *hub) removeLocked(id session.ID, l *listener) {
+	all := h.sessions[id]
+	for i := range all {
+		if all[i] != l {
+			continue
+		}
+		h.n--
+		if len(all) == 1 {
+			delete(h.sessions, id)
+			return
+		}
+		h.sessions[id] = append(append([]*listener(nil), all[:i]...), all[i+1:]...)
+		return
+	}
+}
+
+// changed tells every session what list changed. It never blocks. A message
+// goes to exactly one stream of a session (Transports, "Listening for Messages
+// from the Server"): the newest.
+func (h *hub) changed(ev registry.Event) {
+	events := listChanged(ev.Changes)
+	if len(events) == 0 {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, all := range h.sessions {
+		l := all[len(all)-1]
+		for _, e := range events {
+			select {
+			case l.queue <- e:
+				continue
+			default:
+			}
+			h.removeLocked(id, l)
+			close(l.gone)
+			h.dropped()
+			break
+		}
+	}
+}
+
+var (
+	toolsChanged     = event(mcp.NotificationTools)
+	promptsChanged   = event(mcp.NotificationPrompts)
+	resourcesChanged = event(mcp.NotificationResources)
+)
+
+func event(method string) []byte {
+	return []byte("event: message\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"" + method + "\"}\n\n")
+}
+
+// listChanged returns the notifications for the changes. Templates have none of
+// their own: they go with the resources.
+func listChanged(changes []registry.Change) [][]byte {
+	var out [][]byte
+	resources := false
+	for _, c := range changes {
+		switch c.Kind {
+		case registry.Tools:
+			out = append(out, toolsChanged)
+		case registry.Prompts:
+			out = append(out, promptsChanged)
+		case registry.Resources, registry.Templates:
+			if !resources {
+				out = append(out, resourcesChanged)
+			}
+			resources = true
+		}
+	}
+	return out
+}
+
+// stream serves GET: the stream on which a session hears of changes.
+func (b *Broker) stream(w http.ResponseWriter, r *http.Request) {
+	s, e := b.find(r)
+	if e == nil && !acceptsEvents(r.Header) {
+		e = &mcp.Error{
+			Code: mcp.CodeInvalidRequest, Reason: mcp.ReasonInvalidRequest, Status: http.StatusNotAcceptable,
+			Message: "GET opens an event stream: send Accept: text/event-stream",
+		}
+	}
+	if e != nil {
+		b.refuse(w, r, e, nil)
+		return
+	}
+	defer s.Hold()()
+	l := b.hub.add(s.Claims().ID)
+	defer b.hub.remove(s.Claims().ID, l)
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	out := newEventWriter(w)
+	if out.write([]byte(": connected\n\n")) != nil {
+		return
+	}
+	b.serveStream(r, s, l, out)
+}
+
+// serveStream writes until somebody ends the stream.
+func (b *Broker) serveStream(r *http.Request, s *session.Session, l *listener, out *eventWriter) {
+	tick := time.NewTicker(b.KeepAlive)
+	defer tick.Stop()
+	for {
+		msg := []byte(": keep-alive\n\n")
+		select {
+		case <-r.Context().Done():
+			return
+		case <-b.ctx.Done():
+			return
+		case <-s.Done():
+			return
+		case <-l.gone:
+			return
+		case msg = <-l.queue:
+		case <-tick.C:
+		}
+		if out.write(msg) != nil {
+			if r.Context().Err() == nil { // it is there and does not read
+				b.Metrics.StreamDropped()
+			}
+			return
+		}
+	}
+}
+
+func acceptsEvents(h http.Header) bool {
+	for _, v := range h.Values("Accept") {
+		for part := range strings.SplitSeq(v, ",") {
+			t, _, err := mime.ParseMediaType(strings.TrimSpace(part))
+			if err == nil && (t == "text/event-stream" || t == "text/*" || t == "*/*") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// eventWriter writes to a client and gives up on one that does not read.
+type eventWriter struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+func newEventWriter(w http.ResponseWriter) *eventWriter {
+	return &eventWriter{w: w, rc: http.NewResponseController(w)}
+}
+
+func (e *eventWriter) write(p []byte) error {
+	if err := e.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
+		return err //nolint:wrapcheck // only whether it failed matters
+	}
+	if _, err := e.w.Write(p); err != nil {
+		return err //nolint:wrapcheck // only whether it failed matters
+	}
+	return e.rc.Flush() //nolint:wrapcheck // only whether it failed matters
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"patchbay.dev/envoy"
+	"patchbay.dev/registry"
+)
+
+// streamWorkers are the goroutines that gRPC reuses for streams, two per core
+// of a small machine: starting one for each request grows its stack anew.
+const streamWorkers = 4
+
+// serveGRPC serves on l until ctx is done.
+func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
+	s := grpc.NewServer(
+		grpc.MaxRecvMsgSize(4<<20), // Envoy sends bodies in chunks of at most 64 KiB
+		grpc.MaxConcurrentStreams(65536),
+		grpc.NumStreamWorkers(streamWorkers),
+		grpc.SharedWriteBuffer(true),
+		grpc.InitialWindowSize(1<<20),
+		grpc.InitialConnWindowSize(16<<20),
+		// Envoy pings every second, to notice a frozen process; without this
+		// gRPC takes that for an attack and closes the connection.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
+	)
+	register(s)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("gRPC on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	// Streams that are open now end with an error, which fails closed.
+	s.Stop()
+	<-done
+	return nil
+}
+
+func (g *gateway) registerExtProc(s grpc.ServiceRegistrar) {
+	extprocv3.RegisterExternalProcessorServer(s, g.extproc)
+}
+
+// serveBroker serves HTTP/1.1 and, without TLS, HTTP/2, until ctx is done.
+func (g *gateway) serveBroker(ctx context.Context, l net.Listener) error {
+	s := &http.Server{
+		Handler:           g.broker,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       2 * time.Minute,
+		IdleTimeout:       15 * time.Minute,
+		MaxHeaderBytes:    96 << 10,
+		Protocols:         new(http.Protocols),
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 4096},
+	}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(l) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("broker on %s: %w", l.Addr(), err)
+	case <-ctx.Done():
+	}
+	g.broker.Close()
+	end, cancel := context.WithTimeout(context.Background(), closeTime)
+	defer cancel()
+	if err := s.Shutdown(end); err != nil {
+		_ = s.Close() // what still runs has had its time
+	}
+	<-done
+	return nil
+}
+
+// upstreams are the servers as Envoy needs them.
+func upstreams(s *registry.Snapshot) ([]envoy.Upstream, error) {
+	var out []envoy.Upstream
+	for _, srv := range s.Servers() {
+		u, err := url.Parse(srv.Config.URL)
+		if err != nil { // the configuration was checked
+			return nil, fmt.Errorf("server %s: %w", srv.Config.Name, err)
+		}
+		out = append(out, envoy.Upstream{Cluster: srv.Cluster, URL: u, TLS: srv.Config.TLS})
+	}
+	return out, nil
+}

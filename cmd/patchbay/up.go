@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"patchbay.dev/envoy"
+	"patchbay.dev/internal/config"
+	"patchbay.dev/registry"
+)
+
+func upCommand() *cobra.Command {
+	var o options
+	var envoyLog string
+	c := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything on this machine: Envoy, the gateway, and demo servers when no configuration is given",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return up(c, &o, envoyLog) },
+	}
+	o.register(c)
+	c.Flags().StringVar(&envoyLog, "envoy-log-level", "warning", "trace, debug, info, warning, error or off")
+	return c
+}
+
+func up(c *cobra.Command, o *options, envoyLog string) error {
+	log, err := o.logger(c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	cfg, err := o.load(c.ErrOrStderr())
+	if err != nil {
+		return err
+	}
+	path, err := envoy.Find()
+	if err != nil {
+		return err //nolint:wrapcheck // it says what to do
+	}
+	dir, err := os.MkdirTemp("", "patchbay-") // short: a socket's path has 108 bytes at most
+	if err != nil {
+		return fmt.Errorf("directory for sockets: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	a := addresses{
+		extproc: "unix://" + filepath.Join(dir, "extproc"),
+		broker:  "unix://" + filepath.Join(dir, "broker"),
+		xds:     "unix://" + filepath.Join(dir, "xds"),
+	}
+	on, err := listen(c.Context(), a, cfg)
+	if err != nil {
+		return err
+	}
+	defer on.close()
+	if o.config == "" {
+		stop, err := addDemo(c.Context(), cfg, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	bootstrap, err := envoy.Bootstrap(bootstrapConfig(cfg, a))
+	if err != nil {
+		return err //nolint:wrapcheck // it names itself
+	}
+	g, err := newGateway(cfg, log)
+	if err != nil {
+		return err
+	}
+	ready := make(chan struct{})
+	stderr := c.ErrOrStderr()
+	process := envoy.ProcessConfig{
+		Path: path, Bootstrap: bootstrap, Listen: cfg.Listen, TLS: cfg.TLS != nil, LogLevel: envoyLog, Log: log, Metrics: g.envoy,
+		Logs:  func(line string) { fmt.Fprintln(stderr, "envoy |", line) },
+		Ready: sync.OnceFunc(func() { close(ready) }),
+	}
+	return g.run(c.Context(), on,
+		func(ctx context.Context) error { return envoy.Supervise(ctx, process) },
+		func(ctx context.Context) error { return announce(ctx, c.OutOrStdout(), g, ready) })
+}
+
+// announce prints how to use the gateway as soon as it can be used.
+func announce(ctx context.Context, w io.Writer, g *gateway, ready <-chan struct{}) error {
+	for _, c := range []<-chan struct{}{ready, g.settled} {
+		select {
+		case <-c:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return banner(w, g.cfg, g.registry.Snapshot())
+}
+
+func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
+	url := endpointURL(cfg)
+	snippet, err := json.MarshalIndent(map[string]any{
+		"mcpServers": map[string]any{"patchbay": map[string]string{"type": "http", "url": url}},
+	}, "", "  ")
+	if err != nil {
+		return fmt.Errorf("banner: %w", err)
+	}
+	fmt.Fprintf(w, "Patchbay is up.\n\n  MCP endpoint  %s\n  admin         http://%s/metrics\n\n", url, cfg.Admin)
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  SERVER\tSTATE\tTOOLS\t")
+	for _, srv := range s.Servers() {
+		fmt.Fprintf(t, "  %s\t%s\t%d\t%s\n", srv.Config.Name, srv.State, srv.Listed, srv.Message)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("banner: %w", err)
+	}
+	_, err = fmt.Fprintf(w, "\nPaste this into your client's configuration:\n\n%s\n\nCtrl-C stops everything.\n", snippet)
+	return err //nolint:wrapcheck // to the terminal
+}
+
+// endpointURL is the endpoint as a client on this machine reaches it.
+func endpointURL(cfg *config.Config) string {
+	scheme := "http"
+	if cfg.TLS != nil {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(cfg.Listen)
+	if err != nil { // the configuration was checked
+		return scheme + "://" + cfg.Listen + envoy.Endpoint
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port) + envoy.Endpoint
+}
