@@ -1,0 +1,24 @@
+// Package session holds the gateway's sessions: sealed ids that need no memory,
+// and a table of what only memory holds.
+//
+// Clients do not initialize again when a gateway forgets them, so an id carries
+// everything that is needed to go on ([Claims]), sealed with AES-256-GCM under a
+// [Keyring] that comes from a file. Whoever has the keys adopts the id: after a
+// restart, or on another replica. Nothing is stored when a session is opened; an
+// entry in the [Table] appears with its first backend session or stream, and idle
+// expiry removes the entry and the backend sessions, not the session. DELETE
+// writes a tombstone ([Tombstones]) that lives as long as the id could.
+//
+// Flow: Table.New seals an id; Table.Find opens one, or recognises the token of an
+// entry, which costs no decryption; Session.Backend reads the caller's session
+// with a backend from memory; Session.OpenBackend makes one, once however many
+// callers arrive together; Table.End is DELETE.
+//
+// Concurrency: all exported methods may be called from any goroutine. The table
+// has shards, each with a lock over its map; each entry has a lock of its own.
+// A shard's lock may be held while an entry's or the tombstones' is taken, never
+// the other way round. Callbacks run with no lock held, on goroutines that
+// Table.Close waits for.
+//
+// SESSIONFIGURES
+package session
