@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"strings"
+	"sync"
 )
 
 // The errors of ids. A stranger learns no more than which of these it is.
@@ -66,13 +67,35 @@ type key struct {
 	aead cipher.AEAD // draws its own random nonce
 }
 
-// Keyring seals with its first key and opens with all. It is immutable.
+// Keyring seals with its first key and opens with all. It does not change.
 //
 // Nonces are random, so one key should seal no more than 2^32 values (NIST SP
 // 800-38D, section 8.3): at 1,000 recovery contexts a second, a new first key
 // every six weeks.
 type Keyring struct {
-	keys []key
+	keys    []key
+	scratch sync.Pool // of *scratch; a cache, it holds nothing that matters
+}
+
+// scratch is the memory of one sealing or opening. It would escape to the heap
+// each time, through the AEAD's interface.
+type scratch struct {
+	token, raw [MaxToken]byte
+	aad        [headerLen + 1]byte
+	plain      [MaxPlain]byte
+}
+
+func (k *Keyring) get() *scratch {
+	if sc, ok := k.scratch.Get().(*scratch); ok {
+		return sc
+	}
+	return new(scratch)
+}
+
+func (sc *scratch) additional(header []byte, p Purpose) []byte {
+	copy(sc.aad[:], header[:headerLen])
+	sc.aad[headerLen] = byte(p)
+	return sc.aad[:]
 }
 
 // NewKeyring makes a keyring of keys, the sealing one first. Without any it can
@@ -105,41 +128,53 @@ func (k *Keyring) AppendSeal(dst []byte, p Purpose, plain []byte) []byte {
 	if len(k.keys) == 0 {
 		return dst
 	}
+	sc := k.get()
+	defer k.scratch.Put(sc)
 	active := &k.keys[0]
-	raw := make([]byte, headerLen, sealOverhead+len(plain))
-	raw[0] = tokenVersion
-	copy(raw[1:], active.id[:])
-	aad := additional(raw, p)
-	raw = active.aead.Seal(raw, nil, plain, aad[:])
+	raw := append(append(sc.raw[:0], tokenVersion), active.id[:]...)
+	raw = active.aead.Seal(raw, nil, plain, sc.additional(raw, p))
 	return encoding.AppendEncode(dst, raw)
 }
 
 // AppendOpen appends the plain text of token, which must have been sealed for
 // the purpose, to dst. It fails with ErrUnknown and leaves dst as it was.
 func (k *Keyring) AppendOpen(dst []byte, p Purpose, token string) ([]byte, error) {
+	sc := k.get()
+	defer k.scratch.Put(sc)
+	plain, err := k.open(sc, p, token)
+	return append(dst, plain...), err
+}
+
+// openClaims opens a session id.
+func (k *Keyring) openClaims(token string, c *Claims) error {
+	sc := k.get()
+	defer k.scratch.Put(sc)
+	plain, err := k.open(sc, PurposeSession, token)
+	if err != nil {
+		return err
+	}
+	return c.parse(plain)
+}
+
+// open returns the plain text, in sc's memory.
+func (k *Keyring) open(sc *scratch, p Purpose, token string) ([]byte, error) {
 	// The decoder skips line breaks, which would be another spelling.
 	if len(token) > MaxToken || strings.ContainsAny(token, "\r\n") {
-		return dst, ErrUnknown
+		return nil, ErrUnknown
 	}
-	var stack [512]byte // enough for common tokens
-	raw, err := encoding.AppendDecode(stack[:0], []byte(token))
+	n := copy(sc.token[:], token)
+	raw, err := encoding.AppendDecode(sc.raw[:0], sc.token[:n])
 	if err != nil || len(raw) < sealOverhead || raw[0] != tokenVersion {
-		return dst, ErrUnknown
+		return nil, ErrUnknown
 	}
-	aad := additional(raw, p)
 	for i := range k.keys {
 		if [keyIDLen]byte(raw[1:headerLen]) != k.keys[i].id {
 			continue
 		}
-		if out, err := k.keys[i].aead.Open(dst, nil, raw[headerLen:], aad[:]); err == nil {
-			return out, nil
+		plain, err := k.keys[i].aead.Open(sc.plain[:0], nil, raw[headerLen:], sc.additional(raw, p))
+		if err == nil {
+			return plain, nil
 		}
 	}
-	return dst, ErrUnknown
-}
-
-func additional(header []byte, p Purpose) (aad [headerLen + 1]byte) {
-	copy(aad[:], header[:headerLen])
-	aad[headerLen] = byte(p)
-	return aad
+	return nil, ErrUnknown
 }

@@ -139,12 +139,7 @@ func (t *Table) Find(token, principal string) (*Session, error) {
 	s, inMemory := t.lookup(token, now)
 	if !inMemory {
 		s = &Session{table: t, token: token}
-		var stack [512]byte
-		plain, err := t.opt.Keys.AppendOpen(stack[:0], PurposeSession, token)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.claims.parse(plain); err != nil {
+		if err := t.opt.Keys.openClaims(token, &s.claims); err != nil {
 			return nil, err
 		}
 	}
