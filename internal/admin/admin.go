@@ -106,7 +106,7 @@ func text(w http.ResponseWriter, status int, line string) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	fmt.Fprintln(w, line) //nolint:errcheck // a client that left is no error of ours
+	fmt.Fprintln(w, line)
 }
 
 // Serve serves the handler on the listener until ctx ends, then lets requests

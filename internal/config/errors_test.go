@@ -160,28 +160,49 @@ func TestHostileFiles(t *testing.T) {
 		previous := strings.Repeat("*a"+string(rune('0'+(i-1)/10))+string(rune('0'+(i-1)%10))+", ", 10)
 		bomb.WriteString("b" + string(rune('0'+i/10)) + string(rune('0'+i%10)) + ": &a" + string(rune('0'+i/10)) + string(rune('0'+i%10)) + " [" + strings.ReplaceAll(previous, "*a00", "*a0") + "]\n")
 	}
-	for name, file := range map[string]string{
-		"alias bomb":       bomb.String(),
-		"alias in servers": "servers: " + strings.Repeat("[", 50) + "&a x" + strings.Repeat("]", 50) + "\nvirtualServers: [" + strings.Repeat("*a, ", 20000) + "]",
-		"alias in itself":  "servers: &a [*a]",
-		"brackets":         strings.Repeat("[", 200_000),
-		"braces":           "x: " + strings.Repeat("{a: ", 50_000),
-		"dashes":           strings.Repeat("- ", 100_000),
-		"question marks":   strings.Repeat("? ", 100_000),
-		"anchors":          strings.Repeat("&a ", 50_000),
-		"tags":             strings.Repeat("!a ", 50_000),
-		"indent":           indented(1000),
-		"many keys":        strings.Repeat("k: v\n", 110_000),
-		"json brackets":    "{\"servers\":" + strings.Repeat("[", 200_000),
-		"json values":      "{\"servers\":[" + strings.Repeat("0,", maxNodes+10) + "0]}",
+	const deep = "nested deeper than 64 levels"
+	for name, tc := range map[string]struct{ file, want string }{
+		"alias bomb":       {bomb.String(), "unknown key"},
+		"alias in servers": {"servers: " + strings.Repeat("[", 50) + "&a x" + strings.Repeat("]", 50) + "\nvirtualServers: [" + strings.Repeat("*a, ", 20000) + "]", "expected a mapping, got a string"},
+		"alias in itself":  {"servers: &a [*a]", "has no anchor"},
+		"brackets":         {strings.Repeat("[", 200_000), "more than 100000 tokens"},
+		"deep brackets":    {strings.Repeat("[", 50_000), deep},
+		"closed brackets":  {"servers: " + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth), deep},
+		"braces":           {"x: " + strings.Repeat("{a: ", 20_000), deep},
+		"dashes":           {strings.Repeat("- ", 50_000), deep},
+		"question marks":   {strings.Repeat("? ", 50_000), deep},
+		"anchors":          {strings.Repeat("&a ", 40_000), "more than 100 anchors"},
+		"anchors in flow":  {"servers: [" + strings.Repeat("&a x, ", 101) + "]", "more than 100 anchors"},
+		"tags":             {strings.Repeat("!a ", 50_000), "tags"},
+		"indent":           {indented(1000), deep},
+		"many keys":        {strings.Repeat("k: v\n", 110_000), "more than 100000 tokens"},
+		"json brackets":    {"{\"servers\":" + strings.Repeat("[", 200_000), deep},
+		"json depth":       {"{\"servers\":" + strings.Repeat("[", maxDepth) + strings.Repeat("]", maxDepth) + "}", deep},
+		"json values":      {"{\"servers\":[" + strings.Repeat("0,", maxNodes+10) + "0]}", "more than 100000 values"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
-			_, _, err := Parse("f", []byte(file), testEnv())
-			require.Error(t, err)
+			_, _, err := Parse("f", []byte(tc.file), testEnv())
+			require.ErrorContains(t, err, tc.want)
 			assert.Less(t, time.Since(start), 30*time.Second)
 			assert.Less(t, len(err.Error()), 20_000)
 		})
+	}
+}
+
+func TestOwnHeaders(t *testing.T) {
+	parse := func(name string) error {
+		_, _, err := Parse("f", []byte(`{"servers":[{"name":"a","url":"http://h/","headers":{"`+name+`":"x"}}]}`), testEnv())
+		return err
+	}
+	for _, name := range []string{
+		"host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive", "TE", "Upgrade", "Accept", "Content-Type", "Last-Event-ID",
+		"MCP-SESSION-ID", "Mcp-Protocol-Version", "mcp-method", "mcp-name", "Mcp-Param-X", "X-Patchbay-Recover", "x-envoy-retry-on",
+	} {
+		assert.ErrorContains(t, parse(name), "the gateway sets this one itself", name)
+	}
+	for _, name := range []string{"Authorization", "Cookie", "X-Api-Key", "User-Agent", "Mcp-Custom"} {
+		assert.NoError(t, parse(name), name)
 	}
 }
 
