@@ -84,7 +84,7 @@ func (l *lockedBuffer) String() string {
 }
 
 // entry is one server of a configuration; more are further keys, such as
-// "prefix: ''".
+// "prefix: ”".
 func entry(name string, s *mcptest.Server, more ...string) string {
 	return "- {" + strings.Join(append([]string{"name: " + name, "url: " + s.URL()}, more...), ", ") + "}\n"
 }
@@ -118,6 +118,7 @@ func (g *gateway) start() {
 	g.out, g.logs = lockedBuffer{}, lockedBuffer{}
 	g.cmd = exec.Command(binary, g.args...)
 	g.cmd.Stdout, g.cmd.Stderr = &g.out, &g.logs
+	g.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10") // else each end of a race build takes 1 s
 	require.NoError(g.t, g.cmd.Start())
 	done := make(chan struct{})
 	g.done = done

@@ -47,6 +47,9 @@ const (
 	Unavailable
 )
 
+// States returns all states.
+func States() []State { return []State{Connecting, Ready, Unavailable} }
+
 func (s State) String() string { return [...]string{"connecting", "ready", "unavailable"}[s] }
 
 // Reason says why a server or tool is not (fully) usable; the words are those

@@ -80,6 +80,7 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 		CloseBackend: g.closeBackend,
 	})
 	g.metrics = metrics.New(g.gatherer, metrics.Gauges{Sessions: g.table.Len, Streams: func() int { return g.broker.Streams() }})
+	g.gatherer.MustRegister(admin.NewCollector(admin.CountsFunc(g.counts)))
 	g.envoy = envoy.NewMetrics(g.gatherer)
 	g.xds = envoy.NewXDS(log, g.envoy)
 	rt := &router.Router{Sessions: g.table, Catalog: g.registry, BodyLimit: cfg.BodyLimit}
@@ -192,6 +193,19 @@ func (g *gateway) ready() (bool, string) {
 	default:
 		return false, "waiting for the first answers of the servers"
 	}
+}
+
+// counts is what the metrics say of the registry.
+func (g *gateway) counts() admin.Counts {
+	c := admin.Counts{Servers: map[string]int{}}
+	for _, state := range registry.States() {
+		c.Servers[state.String()] = 0
+	}
+	for _, srv := range g.registry.Snapshot().Servers() {
+		c.Servers[srv.State.String()]++
+		c.Tools += srv.Listed
+	}
+	return c
 }
 
 func (g *gateway) adminHandler() http.Handler {
