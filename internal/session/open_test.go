@@ -131,6 +131,36 @@ func TestOpenCancelled(t *testing.T) {
 	})
 }
 
+// Who comes after all others have given up does not get their cancellation.
+func TestOpenAfterAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable(Options{})
+		defer table.Close()
+		s, _ := table.New(Claims{})
+		slow := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan string, 1)
+		go func() {
+			_, err := s.OpenBackend(ctx, "a", "e", nil, func(ctx context.Context) (*Backend, error) {
+				<-slow // notices its cancellation late
+				return nil, ctx.Err()
+			})
+			first <- err
+		}()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-first, context.Canceled)
+		go func() {
+			b, err := s.OpenBackend(t.Context(), "a", "e", nil, opener("2"))
+			assert.NoError(t, err)
+			second <- b.ID
+		}()
+		synctest.Wait()
+		close(slow)
+		assert.Equal(t, "2", <-second)
+	})
+}
+
 func TestOpenErrorIsNotKept(t *testing.T) {
 	table := newTable(t, Options{})
 	s, _ := table.New(Claims{})

@@ -224,6 +224,46 @@ func TestIdleExpiry(t *testing.T) {
 	})
 }
 
+func TestHoldsAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable(Options{IdleTimeout: time.Minute})
+		defer table.Close()
+		s, _ := table.New(Claims{})
+		one, other := s.Hold(), s.Hold()
+		one()
+		one()
+		time.Sleep(time.Hour)
+		assert.Equal(t, 1, table.Len(), "the other still holds it")
+		other()
+		time.Sleep(time.Hour)
+		assert.Zero(t, table.Len())
+	})
+}
+
+func TestEvictsTheLeastRecentlyUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := NewTable(Options{})
+		defer table.Close()
+		sh := &table.shards[0]
+		var inShard []*Session
+		for len(inShard) < 5 {
+			s, token := table.New(Claims{})
+			if table.shard(token) == sh {
+				openOne(t, s, "a", "1")
+				inShard = append(inShard, s)
+				time.Sleep(time.Second)
+			}
+		}
+		inShard[0].Backend("a", "e")
+		for _, victim := range []int{1, 2, 3, 4, 0} {
+			assert.NotEmpty(t, inShard[victim].Backends())
+			require.True(t, table.evict(sh))
+			assert.Empty(t, inShard[victim].Backends())
+		}
+		assert.False(t, table.evict(sh))
+	})
+}
+
 func TestFindIsUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := NewTable(Options{IdleTimeout: time.Minute})
