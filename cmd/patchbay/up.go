@@ -109,9 +109,13 @@ func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
 	}
 	fmt.Fprintf(w, "Patchbay is up.\n\n  MCP endpoint  %s\n  admin         http://%s/metrics\n\n", url, cfg.Admin)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "  SERVER\tSTATE\tTOOLS\t")
+	fmt.Fprintln(t, "  SERVER\tSTATE\tTOOLS")
 	for _, srv := range s.Servers() {
-		fmt.Fprintf(t, "  %s\t%s\t%d\t%s\n", srv.Config.Name, srv.State, srv.Listed, srv.Message)
+		fmt.Fprintf(t, "  %s\t%s\t%d", srv.Config.Name, srv.State, srv.Listed)
+		if srv.Message != "" {
+			fmt.Fprintf(t, "\t%s", srv.Message)
+		}
+		fmt.Fprintln(t)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("banner: %w", err)
