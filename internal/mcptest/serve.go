@@ -2,13 +2,19 @@ package mcptest
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"patchbay.dev/internal/mcp"
 )
@@ -181,4 +187,19 @@ func Event(w http.ResponseWriter, data string) {
 	b.WriteByte('\n')
 	_, _ = w.Write(b.Bytes())
 	_ = http.NewResponseController(w).Flush() // fails only when the client is gone
+}
+
+// TLSConfig returns a new server-side configuration with the certificate of a
+// TLS server, for other servers that its CAPEM shall vouch for.
+func (s *Server) TLSConfig() *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{s.cert}, MinVersion: tls.VersionTLS12}
+}
+
+// WriteFile writes data to a file that ends with the test, and returns its path.
+// Call it in the test's own goroutine.
+func WriteFile(tb testing.TB, data []byte) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "file.pem")
+	require.NoError(tb, os.WriteFile(path, data, 0o600))
+	return path
 }

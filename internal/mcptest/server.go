@@ -161,7 +161,7 @@ func (s *Server) listen() error {
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: time.Minute}
 	if s.TLS {
-		srv.TLSConfig = &tls.Config{Certificates: []tls.Certificate{s.cert}, MinVersion: tls.VersionTLS12}
+		srv.TLSConfig = s.TLSConfig()
 		srv.ErrorLog = discardLog()
 		if !s.H2 {
 			srv.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){}
