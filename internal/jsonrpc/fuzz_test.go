@@ -65,13 +65,13 @@ func strictlyValid(raw []byte) bool {
 	for n := 0; ; n++ {
 		_, err := d.ReadToken()
 		switch {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return n > 0
 		case err != nil || d.StackDepth() > MaxDepth:
 			return false
 		case d.StackDepth() == 0:
 			_, err = d.ReadToken()
-			return err == io.EOF
+			return errors.Is(err, io.EOF)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package jsonrpc
 
 import (
 	"bytes"
+	"errors"
 	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -205,10 +206,10 @@ func Elements(raw []byte, yield func(value Span) bool) error {
 
 // finish ends a walk that ended with err.
 func (d *decoder) finish(err error) error {
-	switch err {
-	case nil:
+	switch {
+	case err == nil:
 		return d.end()
-	case errStop:
+	case errors.Is(err, errStop):
 		return nil
 	}
 	return err
