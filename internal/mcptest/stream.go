@@ -14,7 +14,6 @@ const streamBuffer = 1024
 type outStream struct {
 	session string
 	out     chan string
-	pending int // guarded by Server.mu: taken by Notify and not yet written
 	end     context.CancelFunc
 }
 
@@ -48,10 +47,6 @@ func (s *Server) serveGet(w http.ResponseWriter, r *Request) {
 		select {
 		case m := <-st.out:
 			Event(w, m)
-			s.mu.Lock()
-			st.pending--
-			s.mu.Unlock()
-			s.rec.wake()
 		case <-ctx.Done():
 			return
 		}
@@ -80,7 +75,6 @@ func (s *Server) notify(raw string, to func(*outStream) bool) int {
 		select {
 		case st.out <- raw:
 			n++
-			st.pending++
 		default:
 			s.tb.Errorf("mcptest: a GET stream of session %q has %d messages waiting", st.session, streamBuffer)
 		}
@@ -113,26 +107,5 @@ func (s *Server) AwaitStreams(n int, within time.Duration) bool {
 		return true
 	}
 	s.tb.Errorf("mcptest: %d GET streams open, want %d within %v", s.Streams(), n, within)
-	return false
-}
-
-// AwaitNotified waits until everything that Notify took was written to the
-// streams, and tells whether that happened within 10 s; if not, the test has
-// failed. That the readers have seen it is not said.
-func (s *Server) AwaitNotified() bool {
-	s.tb.Helper()
-	if s.rec.await(10*time.Second, func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for st := range s.streams {
-			if st.pending > 0 {
-				return false
-			}
-		}
-		return true
-	}) {
-		return true
-	}
-	s.tb.Errorf("mcptest: notifications were not written within 10 s")
 	return false
 }

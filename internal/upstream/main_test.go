@@ -60,6 +60,9 @@ func (r report) tools() []string {
 	return out
 }
 
+// The real sink.
+var _ Sink = (*registry.Registry)(nil)
+
 // ledger is a Sink that writes down what it is told.
 type ledger struct {
 	t       *testing.T
