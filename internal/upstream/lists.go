@@ -20,8 +20,6 @@ const (
 	listPrompts
 	listResources
 	listTemplates
-
-	allLists = listTools | listPrompts | listResources | listTemplates
 )
 
 // listKinds says how each list is read: its method, the member of the result

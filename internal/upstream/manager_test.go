@@ -67,16 +67,24 @@ func TestCloseEndsSessions(t *testing.T) {
 	assert.Len(t, l.all(), told, "nothing after Close")
 }
 
-func TestCloseDoesNotWaitForADeadServer(t *testing.T) {
-	s := mcptest.New(t, nil)
+func TestCloseDoesNotWaitForAHangingServer(t *testing.T) {
+	hang := make(chan struct{})
+	s := mcptest.New(t, func(s *mcptest.Server) {
+		s.Intercept = func(_ http.ResponseWriter, r *mcptest.Request) bool {
+			if r.HTTPMethod != http.MethodDelete {
+				return false
+			}
+			<-hang
+			return true
+		}
+	})
+	defer close(hang)
 	m, l := watch(t, s, fast)
 	l.await(0, is("ready"))
-	hang := make(chan struct{})
-	defer close(hang)
-	s.Handle(mcp.MethodPing, func(http.ResponseWriter, *mcptest.Request) { <-hang })
 	began := time.Now()
 	m.Close()
 	assert.Less(t, time.Since(began), endTimeout+time.Second)
+	assert.Equal(t, 1, s.Sessioned(), "it was asked to end the session and did not")
 }
 
 func TestTriedWithoutServers(t *testing.T) {
