@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -30,6 +31,9 @@ func envoyPath(t *testing.T) string {
 	require.NoError(t, err)
 	return path
 }
+
+// discardLog keeps refused handshakes out of the tests' output.
+var discardLog = log.New(io.Discard, "", 0)
 
 // seen is a request as a server got it.
 type seen struct {
