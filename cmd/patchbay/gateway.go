@@ -161,13 +161,8 @@ func (g *gateway) watch() error {
 	if err := g.xds.SetRoutes(routes); err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
-	g.manager.Apply(g.cfg.Servers)
-	ups, err := upstreams(g.registry.Snapshot())
-	if err != nil {
+	if err := g.apply(g.cfg); err != nil {
 		return err
-	}
-	if err := g.xds.SetUpstreams(ups); err != nil {
-		return fmt.Errorf("envoy: %w", err)
 	}
 	g.registry.SetRoutable(g.xds.Routable)
 	g.xds.OnChange(func() { g.registry.SetRoutable(g.xds.Routable) })

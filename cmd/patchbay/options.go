@@ -28,6 +28,15 @@ func (o *options) register(c *cobra.Command) {
 // load reads the configuration, if one is named, and applies the flags.
 // Warnings go to w.
 func (o *options) load(w io.Writer) (*config.Config, error) {
+	cfg, warnings, err := o.read()
+	for _, warning := range warnings {
+		fmt.Fprintln(w, "warning:", warning)
+	}
+	return cfg, err
+}
+
+// read is load for a process that runs already.
+func (o *options) read() (*config.Config, []config.Warning, error) {
 	env := func(name string) (string, bool) {
 		if name == "STATE_DIRECTORY" && o.stateDir != "" {
 			return o.stateDir, true
@@ -35,18 +44,15 @@ func (o *options) load(w io.Writer) (*config.Config, error) {
 		return os.LookupEnv(name)
 	}
 	var cfg *config.Config
+	var warnings []config.Warning
 	var err error
 	if o.config == "" {
 		cfg, err = config.Default(env)
 	} else {
-		var warnings []config.Warning
 		cfg, warnings, err = config.Load(o.config, env)
-		for _, warning := range warnings {
-			fmt.Fprintln(w, "warning:", warning)
-		}
 	}
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the file and the place
+		return nil, warnings, err //nolint:wrapcheck // it names the file and the place
 	}
 	if o.listen != "" {
 		cfg.Listen = o.listen
@@ -54,7 +60,7 @@ func (o *options) load(w io.Writer) (*config.Config, error) {
 	if o.admin != "" {
 		cfg.Admin = o.admin
 	}
-	return cfg, nil
+	return cfg, warnings, nil
 }
 
 func (o *options) logger(w io.Writer) (*slog.Logger, error) {

@@ -31,7 +31,14 @@ func serveCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the gateway beside an Envoy that you run (see render bootstrap)",
-		Args:  cobra.NoArgs,
+		Long: `Run the gateway without Envoy, to stand beside one that you run.
+
+That Envoy's bootstrap comes from "patchbay render bootstrap", given the same
+configuration and the same addresses. Either may be started first, and restarted.`,
+		Example: `  patchbay serve -c patchbay.yaml
+  patchbay render bootstrap -c patchbay.yaml > envoy.yaml
+  envoy -c envoy.yaml`,
+		Args:  noArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return serve(c, &o, a) },
 	}
 	o.register(c)
@@ -61,7 +68,7 @@ func serve(c *cobra.Command, o *options, a addresses) error {
 		return err
 	}
 	log.Info("serving", "extproc", a.extproc, "broker", a.broker, "xds", a.xds, "admin", cfg.Admin)
-	return g.run(c.Context(), on)
+	return g.run(c.Context(), on, g.reloading(o, true))
 }
 
 // listen opens every listener, or none.
@@ -129,9 +136,9 @@ func removeStale(ctx context.Context, path string) error {
 }
 
 func renderCommand() *cobra.Command {
-	c := &cobra.Command{Use: "render", Short: "Print generated files"}
+	c := &cobra.Command{Use: "render", Short: "Print the bootstrap for an Envoy of your own"}
 	c.AddCommand(renderBootstrapCommand())
-	return c
+	return group(c)
 }
 
 func renderBootstrapCommand() *cobra.Command {
@@ -140,7 +147,7 @@ func renderBootstrapCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bootstrap",
 		Short: "Print the bootstrap of an Envoy that runs beside `patchbay serve`",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := o.load(c.ErrOrStderr())
 			if err != nil {

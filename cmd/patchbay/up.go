@@ -24,7 +24,7 @@ func upCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything on this machine: Envoy, the gateway, and demo servers when no configuration is given",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return up(c, &o, envoyLog) },
 	}
 	o.register(c)
@@ -82,7 +82,7 @@ func up(c *cobra.Command, o *options, envoyLog string) error {
 		Logs:  func(line string) { fmt.Fprintln(stderr, "envoy |", line) },
 		Ready: sync.OnceFunc(func() { close(ready) }),
 	}
-	return g.run(c.Context(), on,
+	return g.run(c.Context(), on, g.reloading(o, !onTerminal()),
 		func(ctx context.Context) error { return envoy.Supervise(ctx, process) },
 		func(ctx context.Context) error { return announce(ctx, c.OutOrStdout(), g, ready) })
 }

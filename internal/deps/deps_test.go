@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"registry": {"internal/config", "internal/mcp", "internal/jsonrpc"},
 	"extproc":  {"router", "registry", "internal/*"},
 	"broker":   {"router", "registry", "internal/*"},
-	"envoy":    {"registry", "internal/config", "internal/mcp", "internal/private"},
+	"envoy":    {"registry", "internal/config", "internal/mcp", "internal/private", "internal/calls"},
 
 	"internal/jsonrpc":  {},
 	"internal/sse":      {},
@@ -39,10 +39,12 @@ var allowed = map[string][]string{
 	"internal/config":   {},
 	"internal/session":  {},
 	"internal/metrics":  {},
+	"internal/calls":    {},
 	"internal/demo":     {},
 	"internal/deps":     {},
 	"internal/mcptest":  {"internal/mcp"},
 	"internal/admin":    {"registry"},
+	"internal/reload":   {"internal/config"},
 	"internal/upstream": {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private"},
 }
 

@@ -2,7 +2,9 @@ package upstream
 
 import (
 	"context"
+	"crypto/sha256"
 	"maps"
+	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -46,6 +48,7 @@ type Manager struct {
 // running is one server. It is immutable.
 type running struct {
 	cfg    config.Server
+	ca     [sha256.Size]byte // of the CA file's content
 	client *Client
 	w      *watcher
 }
@@ -98,11 +101,12 @@ func (m *Manager) Apply(servers []config.Server) {
 
 // place makes the server run as s says; old is how it ran before, or nil.
 func (m *Manager) place(s config.Server, old *running, first bool) *running {
-	if old != nil && old.w != nil && sameTarget(old.cfg, s) {
+	ca := caOf(&s)
+	if old != nil && old.w != nil && sameTarget(old.cfg, s) && old.ca == ca {
 		if !reflect.DeepEqual(old.cfg, s) {
 			m.sink.Add(s)
 		}
-		return &running{cfg: s, client: old.client, w: old.w}
+		return &running{cfg: s, ca: ca, client: old.client, w: old.w}
 	}
 	if old != nil {
 		m.end(old)
@@ -112,14 +116,14 @@ func (m *Manager) place(s config.Server, old *running, first bool) *running {
 	if err != nil {
 		m.opt.Log.Error("server cannot be used", "server", s.Name, "error", err)
 		m.sink.SetUnavailable(s.Name, registry.ReasonUnreachable, err.Error())
-		return &running{cfg: s}
+		return &running{cfg: s, ca: ca}
 	}
 	tried := func() {}
 	if first {
 		m.untried.Add(1)
 		tried = m.tried
 	}
-	r := &running{cfg: s, client: client, w: newWatcher(s, client, m.sink, m.opt, tried)}
+	r := &running{cfg: s, ca: ca, client: client, w: newWatcher(s, client, m.sink, m.opt, tried)}
 	r.w.start(m.ctx)
 	return r
 }
@@ -129,6 +133,17 @@ func (m *Manager) place(s config.Server, old *running, first bool) *running {
 func sameTarget(a, b config.Server) bool {
 	return a.Name == b.Name && a.URL == b.URL && a.Poll == b.Poll &&
 		maps.Equal(a.Headers, b.Headers) && reflect.DeepEqual(a.TLS, b.TLS)
+}
+
+// caOf tells contents of the server's CA file apart: authorities are rotated
+// under the same name.
+func caOf(s *config.Server) [sha256.Size]byte {
+	if s.TLS == nil || s.TLS.CAFile == "" {
+		return [sha256.Size]byte{}
+	}
+	// What cannot be read is told by NewClient.
+	pem, _ := os.ReadFile(s.TLS.CAFile)
+	return sha256.Sum256(pem)
 }
 
 // end stops a server's watcher; its session is ended in the background.
