@@ -18,6 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends an orderly end that takes too long
 	err := root().ExecuteContext(ctx)
 	stop()
 	if err != nil {
@@ -30,9 +31,43 @@ func root() *cobra.Command {
 	c := &cobra.Command{
 		Use:           "patchbay",
 		Short:         "Many MCP servers behind one endpoint, inside Envoy",
+		Long:          "Many MCP servers behind one endpoint, inside Envoy.\n\nTo try it: patchbay up",
+		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	c.SetVersionTemplate("{{.Version}}\n")
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w (%s --help lists the flags)", err, c.CommandPath())
+	})
 	c.AddCommand(upCommand(), serveCommand(), renderCommand(), checkCommand(), versionCommand())
+	return group(c)
+}
+
+// group makes c a command that has only subcommands: alone it shows them, and a
+// word that is none of them is an error of one line.
+func group(c *cobra.Command) *cobra.Command {
+	c.Args = func(c *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		hint := c.CommandPath() + " --help lists the commands"
+		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "did you mean " + near[0] + "?"
+		}
+		return fmt.Errorf("there is no command %q (%s)", c.CommandPath()+" "+args[0], hint)
+	}
+	c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
 	return c
+}
+
+// noArgs refuses arguments, most of which are a configuration without its flag.
+func noArgs(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return nil
+	case c.Flags().Lookup("config") != nil:
+		return fmt.Errorf("unexpected %q (name a configuration with --config; %s --help lists the flags)", args[0], c.CommandPath())
+	}
+	return fmt.Errorf("unexpected %q: %s takes no arguments", args[0], c.CommandPath())
 }
