@@ -23,7 +23,12 @@ import (
 	"google.golang.org/grpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if arg := os.Getenv(superviseEnv); arg != "" {
+		os.Exit(superviseOnly(arg))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func envoyPath(t *testing.T) string {
 	t.Helper()
@@ -114,6 +119,9 @@ type gateway struct {
 	config  BootstrapConfig
 	client  *http.Client
 	logs    lockedLines
+	metrics *Metrics
+	ready   chan struct{}
+	ended   chan error
 
 	stopOnce sync.Once
 	stopFunc func()
@@ -159,11 +167,14 @@ func (g *gateway) start() *gateway {
 	require.NoError(g.t, err)
 	path := envoyPath(g.t) // here: a test can be failed by its own goroutine only
 	ctx, cancel := context.WithCancel(context.Background())
-	ready, ended := make(chan struct{}, 16), make(chan error, 1)
+	g.ready, g.ended = make(chan struct{}, 16), make(chan error, 1)
+	g.metrics = NewMetrics(nil)
+	ended := g.ended
 	go func() {
 		ended <- Supervise(ctx, ProcessConfig{
 			Path: path, Bootstrap: b, Listen: g.listen, TLS: g.config.TLS != nil, Concurrency: 2,
-			Ready: func() { ready <- struct{}{} }, Logs: g.logs.add, Log: slog.New(slog.NewTextHandler(testWriter{g.t}, nil)),
+			Ready: func() { g.ready <- struct{}{} }, Logs: g.logs.add, Log: slog.New(slog.NewTextHandler(testWriter{g.t}, nil)),
+			Metrics: g.metrics,
 		})
 	}()
 	g.stopFunc = func() {
@@ -174,15 +185,21 @@ func (g *gateway) start() *gateway {
 		}
 	}
 	g.t.Cleanup(g.stop)
+	g.awaitReady()
+	return g
+}
+
+// awaitReady waits until Envoy has started, also again.
+func (g *gateway) awaitReady() {
+	g.t.Helper()
 	select {
-	case <-ready:
-	case err := <-ended:
-		ended <- err
+	case <-g.ready:
+	case err := <-g.ended:
+		g.ended <- err
 		require.NoError(g.t, err)
 	case <-time.After(20 * time.Second):
 		require.Fail(g.t, "envoy is not ready", strings.Join(g.logs.all(), "\n"))
 	}
-	return g
 }
 
 func (g *gateway) stop() { g.stopOnce.Do(g.stopFunc) }

@@ -69,12 +69,7 @@ func Supervise(ctx context.Context, cfg ProcessConfig) error {
 	if err := checkFree(ctx, cfg.Listen); err != nil {
 		return err
 	}
-	path, err := writeBootstrap(cfg.Bootstrap)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(path) }()
-	return s.loop(ctx, path)
+	return s.loop(ctx)
 }
 
 // checkFree gives a clear error where Envoy's would be found in its log.
@@ -112,12 +107,12 @@ type supervisor struct {
 	metrics *Metrics
 }
 
-func (s *supervisor) loop(ctx context.Context, bootstrap string) error {
+func (s *supervisor) loop(ctx context.Context) error {
 	served := false
 	backoff := minBackoff
 	for {
 		started := time.Now()
-		ready, last, err := s.run(ctx, bootstrap)
+		ready, last, err := s.run(ctx)
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // it ended because it was told to
 		}
@@ -153,7 +148,12 @@ func reason(last string, err error) string {
 
 // run is one life of Envoy. It reports whether the endpoint was ever served,
 // and the last line of an error that Envoy wrote.
-func (s *supervisor) run(ctx context.Context, bootstrap string) (ready bool, last string, err error) {
+func (s *supervisor) run(ctx context.Context) (ready bool, last string, err error) {
+	bootstrap, err := writeBootstrap(s.cfg.Bootstrap)
+	if err != nil {
+		return false, "", err
+	}
+	defer func() { _ = os.Remove(bootstrap) }()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return false, "", fmt.Errorf("pipe: %w", err)
@@ -174,6 +174,8 @@ func (s *supervisor) run(ctx context.Context, bootstrap string) (ready bool, las
 	wg.Go(func() {
 		if awaitReady(probeCtx, s.cfg.Listen, s.cfg.TLS) == nil {
 			ready = true
+			// Read by now; nothing stays behind when we are killed.
+			_ = os.Remove(bootstrap)
 			if s.cfg.Ready != nil {
 				s.cfg.Ready()
 			}
