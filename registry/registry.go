@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"patchbay.dev/internal/config"
 )
@@ -31,6 +32,7 @@ type entry struct {
 	reason  Reason
 	message string
 	facts   Facts
+	since   time.Time // of state and reason
 	catalog *Catalog
 	items   *rendered // of catalog; nil before the first
 }
@@ -51,11 +53,14 @@ func (r *Registry) Snapshot() *Snapshot { return r.snap.Load() }
 func (r *Registry) Add(s config.Server) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e := &entry{cfg: s, target: targetOf(&s)}
+	e := &entry{cfg: s, target: targetOf(&s), since: time.Now()}
 	if i := r.indexLocked(s.Name); i >= 0 {
 		old := r.order[i]
-		e.state, e.reason, e.message, e.facts, e.catalog = old.state, old.reason, old.message, old.facts, old.catalog
-		if old.catalog != nil {
+		e.state, e.reason, e.message, e.facts, e.catalog, e.since = old.state, old.reason, old.message, old.facts, old.catalog, old.since
+		switch {
+		case old.cfg.ToolPrefix() == s.ToolPrefix(): // all that rendering looks at but the name
+			e.items = old.items
+		case old.catalog != nil:
 			e.items = render(&s, old.catalog)
 		}
 		r.order = replaceAt(r.order, i, e)
@@ -94,6 +99,17 @@ func (r *Registry) Reorder(names []string) {
 	}
 	r.order = order
 	r.publishLocked()
+}
+
+// Restore gives a server that was never connected the catalog that it had before
+// a restart: its names are taken, and calls are answered as to a server that is
+// not available. It does nothing to a server that has a catalog already.
+func (r *Registry) Restore(name string, c *Catalog, f Facts) {
+	r.update(name, func(e *entry) {
+		if e.catalog == nil {
+			e.facts, e.catalog, e.items = f, c, render(&e.cfg, c)
+		}
+	})
 }
 
 // SetReady says that the server is connected, what it offers and what was learnt
@@ -145,8 +161,12 @@ func (r *Registry) update(name string, change func(*entry)) {
 	if i < 0 {
 		return // removed while its watcher was on the way
 	}
-	e := *r.order[i]
+	was := r.order[i]
+	e := *was
 	change(&e)
+	if e.state != was.state || e.reason != was.reason {
+		e.since = time.Now()
+	}
 	r.order = replaceAt(r.order, i, &e)
 	r.publishLocked()
 }

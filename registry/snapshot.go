@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/url"
 	"strings"
+	"time"
 
 	"patchbay.dev/internal/config"
 )
@@ -32,8 +33,11 @@ type Server struct {
 	State   State
 	Reason  Reason
 	Message string
-	Facts   Facts
-	// Info is what the server said about itself; nil before it was connected.
+	// Since is when State and Reason became what they are.
+	Since time.Time
+	Facts Facts
+	// Info is what the server said about itself, before a restart perhaps; nil
+	// when it was never connected.
 	Info *Catalog
 	// Problems are the items that are not, or not as asked, in the catalog.
 	Problems []Problem
@@ -151,7 +155,7 @@ func build(order []*entry, routable func(string) bool) *Snapshot {
 	m := merger{snap: s}
 	for _, e := range order {
 		srv := &Server{
-			Config: e.cfg, State: e.state, Reason: e.reason, Message: e.message, Facts: e.facts, Info: e.catalog,
+			Config: e.cfg, State: e.state, Reason: e.reason, Message: e.message, Since: e.since, Facts: e.facts, Info: e.catalog,
 			Cluster: e.target.cluster, Authority: e.target.authority, Path: e.target.path,
 		}
 		srv.Routable = routable != nil && srv.Cluster != "" && routable(srv.Cluster)

@@ -23,6 +23,7 @@ import (
 	"patchbay.dev/internal/session"
 	"patchbay.dev/internal/upstream"
 	"patchbay.dev/registry"
+	"patchbay.dev/registry/store"
 	"patchbay.dev/router"
 )
 
@@ -47,6 +48,7 @@ type gateway struct {
 	table    *session.Table
 	stones   *session.Tombstones
 	manager  *upstream.Manager
+	catalogs *store.Store
 	broker   *broker.Broker
 	extproc  *extproc.Server
 	xds      *envoy.XDS
@@ -72,6 +74,9 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 	}
 	g := &gateway{cfg: cfg, log: log, stones: stones, settled: make(chan struct{}), gatherer: prometheus.NewRegistry()}
 	g.registry = registry.New(log)
+	if g.catalogs, err = store.New(filepath.Join(cfg.StateDir, "catalogs"), g.registry, log); err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
 	g.manager = upstream.NewManager(g.registry, upstream.Options{Log: log, Version: version()})
 	g.table = session.NewTable(session.Options{
 		Keys: keys, Tombstones: stones,
@@ -131,6 +136,7 @@ func (g *gateway) run(ctx context.Context, on endpoints, more ...func(context.Co
 	grp.Go(func() error { return g.serveBroker(ctx, on.broker) })
 	grp.Go(func() error { return admin.Serve(ctx, on.admin, g.adminHandler()) })
 	grp.Go(func() error { g.settle(ctx); return nil })
+	grp.Go(func() error { return g.catalogs.Run(ctx) })
 	for _, f := range more {
 		grp.Go(func() error { return f(ctx) })
 	}
@@ -161,6 +167,11 @@ func (g *gateway) watch() error {
 	if err := g.xds.SetRoutes(routes); err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}
+	for _, s := range g.cfg.Servers {
+		g.registry.Add(s)
+	}
+	g.catalogs.Restore(g.cfg.Servers) // before the watchers say that a server is down
+	g.registry.Subscribe(g.catalogs.Changed)
 	if err := g.apply(g.cfg); err != nil {
 		return err
 	}

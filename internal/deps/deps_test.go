@@ -26,26 +26,29 @@ var allowed = map[string][]string{
 
 	// router: pure decisions. session.Table answers its one question about a
 	// session, from memory; a copy of its types here would only be converted.
-	"router":   {"registry", "internal/mcp", "internal/jsonrpc", "internal/session"},
-	"registry": {"internal/config", "internal/mcp", "internal/jsonrpc"},
-	"extproc":  {"router", "registry", "internal/*"},
-	"broker":   {"router", "registry", "internal/*"},
-	"envoy":    {"registry", "internal/config", "internal/mcp", "internal/private", "internal/calls"},
+	"router": {"registry", "internal/mcp", "internal/jsonrpc", "internal/session"},
+	// registry/store: the catalogs on disk.
+	"registry/store": {"registry", "internal/config", "internal/atomicfile"},
+	"registry":       {"internal/config", "internal/mcp", "internal/jsonrpc"},
+	"extproc":        {"router", "registry", "internal/*"},
+	"broker":         {"router", "registry", "internal/*"},
+	"envoy":          {"registry", "internal/config", "internal/mcp", "internal/private", "internal/calls"},
 
-	"internal/jsonrpc":  {},
-	"internal/sse":      {},
-	"internal/private":  {},
-	"internal/mcp":      {"internal/jsonrpc"},
-	"internal/config":   {},
-	"internal/session":  {},
-	"internal/metrics":  {},
-	"internal/calls":    {},
-	"internal/demo":     {},
-	"internal/deps":     {},
-	"internal/mcptest":  {"internal/mcp"},
-	"internal/admin":    {"registry"},
-	"internal/reload":   {"internal/config"},
-	"internal/upstream": {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private"},
+	"internal/jsonrpc":    {},
+	"internal/sse":        {},
+	"internal/atomicfile": {},
+	"internal/private":    {},
+	"internal/mcp":        {"internal/jsonrpc"},
+	"internal/config":     {},
+	"internal/session":    {},
+	"internal/metrics":    {},
+	"internal/calls":      {},
+	"internal/demo":       {},
+	"internal/deps":       {},
+	"internal/mcptest":    {"internal/mcp"},
+	"internal/admin":      {"registry"},
+	"internal/reload":     {"internal/config"},
+	"internal/upstream":   {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private"},
 }
 
 // testOnly are packages that only tests may import.

@@ -183,21 +183,17 @@ func (r *Reloader) refuse(what string, err error) {
 
 // restartKeys returns the keys in which two configurations differ and that only
 // a restart puts into force: listeners are open, keys and limits are handed out.
+// That is every key but the servers and what selects among them.
 func restartKeys(was, now *config.Config) []string {
 	var out []string
-	for _, k := range []struct {
-		key      string
-		was, now any
-	}{
-		{"listen", was.Listen, now.Listen},
-		{"admin", was.Admin, now.Admin},
-		{"tls", was.TLS, now.TLS},
-		{"bodyLimit", was.BodyLimit, now.BodyLimit},
-		{"stateDir", was.StateDir, now.StateDir},
-		{"sessions", was.Sessions, now.Sessions},
-	} {
-		if !reflect.DeepEqual(k.was, k.now) {
-			out = append(out, k.key)
+	a, b := reflect.ValueOf(*was), reflect.ValueOf(*now)
+	for i := range a.NumField() {
+		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
+		if key == "servers" || key == "virtualServers" {
+			continue
+		}
+		if !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			out = append(out, key)
 		}
 	}
 	return out

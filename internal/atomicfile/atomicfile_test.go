@@ -1,0 +1,34 @@
+package atomicfile_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"patchbay.dev/internal/atomicfile"
+)
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "f")
+	for _, text := range []string{"one", "two"} {
+		require.NoError(t, atomicfile.Write(path, []byte(text)))
+		got, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+	}
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "d"), 0o700))
+	require.Error(t, atomicfile.Write(filepath.Join(dir, "d"), nil), "a directory is in the way")
+	require.Error(t, atomicfile.Write(filepath.Join(dir, "none", "f"), nil))
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 2, "nothing temporary stays")
+	assert.True(t, atomicfile.Temporary("f.tmp-1"))
+	assert.False(t, atomicfile.Temporary("f.json"))
+}
