@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -19,9 +20,9 @@ type options struct {
 func (o *options) register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.config, "config", "c", "", "configuration file: patchbay.yaml, or the mcpServers JSON of a desktop client")
-	f.StringVar(&o.listen, "listen", "", "address of the MCP endpoint (instead of the configuration's)")
-	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz (instead of the configuration's)")
-	f.StringVar(&o.stateDir, "state-dir", "", "directory for what must survive a restart (instead of the configuration's)")
+	f.StringVar(&o.listen, "listen", "", "address of the MCP endpoint (default: the configuration's, else 127.0.0.1:8080)")
+	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz (default: the configuration's, else 127.0.0.1:8090)")
+	f.StringVar(&o.stateDir, "state-dir", "", "directory for what must survive a restart (default: the configuration's, else ~/.local/state/patchbay)")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }
 
@@ -37,9 +38,16 @@ func (o *options) load(w io.Writer) (*config.Config, error) {
 
 // read is load for a process that runs already.
 func (o *options) read() (*config.Config, []config.Warning, error) {
+	state := ""
+	if o.stateDir != "" {
+		var err error
+		if state, err = filepath.Abs(o.stateDir); err != nil {
+			return nil, nil, fmt.Errorf("--state-dir: %w", err)
+		}
+	}
 	env := func(name string) (string, bool) {
-		if name == "STATE_DIRECTORY" && o.stateDir != "" {
-			return o.stateDir, true
+		if name == "STATE_DIRECTORY" && state != "" {
+			return state, true // where there is no HOME, none is missed
 		}
 		return os.LookupEnv(name)
 	}
@@ -54,13 +62,39 @@ func (o *options) read() (*config.Config, []config.Warning, error) {
 	if err != nil {
 		return nil, warnings, err //nolint:wrapcheck // it names the file and the place
 	}
-	if o.listen != "" {
-		cfg.Listen = o.listen
+	if state != "" {
+		moveState(cfg, state)
 	}
-	if o.admin != "" {
-		cfg.Admin = o.admin
+	return cfg, warnings, o.addresses(cfg)
+}
+
+// moveState puts the state into dir, with the key file where that lies in it.
+func moveState(cfg *config.Config, dir string) {
+	if rel, err := filepath.Rel(cfg.StateDir, cfg.Sessions.KeyFile); err == nil && filepath.IsLocal(rel) {
+		cfg.Sessions.KeyFile = filepath.Join(dir, rel)
 	}
-	return cfg, warnings, nil
+	cfg.StateDir = dir
+}
+
+// addresses puts the flags' addresses into cfg.
+func (o *options) addresses(cfg *config.Config) error {
+	for _, a := range []struct {
+		flag, value string
+		to          *string
+	}{{"--listen", o.listen, &cfg.Listen}, {"--admin", o.admin, &cfg.Admin}} {
+		if a.value == "" {
+			continue
+		}
+		address, err := config.ParseAddress(a.value)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.flag, err)
+		}
+		*a.to = address
+	}
+	if cfg.Listen == cfg.Admin {
+		return fmt.Errorf("%s is the address of the endpoint and of the admin port: choose another with --listen or --admin", cfg.Listen)
+	}
+	return nil
 }
 
 func (o *options) logger(w io.Writer) (*slog.Logger, error) {

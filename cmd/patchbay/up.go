@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"text/tabwriter"
 
@@ -18,17 +20,28 @@ import (
 	"patchbay.dev/registry"
 )
 
+// envoyLogLevels are what Envoy takes for --log-level (Envoy docs, operations,
+// command line options).
+var envoyLogLevels = []string{"trace", "debug", "info", "warning", "error", "critical", "off"}
+
 func upCommand() *cobra.Command {
 	var o options
 	var envoyLog string
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Run everything on this machine: Envoy, the gateway, and demo servers when no configuration is given",
+		Long: `Run everything on this machine: Envoy and the gateway.
+
+Without a configuration there are two demo servers behind the gateway, a clock
+and notes. Ctrl-C stops everything.`,
+		Example: `  patchbay up
+  patchbay up -c patchbay.yaml
+  patchbay up -c claude_desktop_config.json`,
 		Args:  noArgs,
 		RunE:  func(c *cobra.Command, _ []string) error { return up(c, &o, envoyLog) },
 	}
 	o.register(c)
-	c.Flags().StringVar(&envoyLog, "envoy-log-level", "warning", "trace, debug, info, warning, error or off")
+	c.Flags().StringVar(&envoyLog, "envoy-log-level", "warning", strings.Join(envoyLogLevels, ", "))
 	return c
 }
 
@@ -37,8 +50,14 @@ func up(c *cobra.Command, o *options, envoyLog string) error {
 	if err != nil {
 		return err
 	}
+	if !slices.Contains(envoyLogLevels, envoyLog) {
+		return fmt.Errorf("--envoy-log-level %q: expected one of %s", envoyLog, strings.Join(envoyLogLevels, ", "))
+	}
 	cfg, err := o.load(c.ErrOrStderr())
 	if err != nil {
+		return err
+	}
+	if err := checkFree(c.Context(), cfg.Listen); err != nil {
 		return err
 	}
 	path, err := envoy.Find()
@@ -76,15 +95,33 @@ func up(c *cobra.Command, o *options, envoyLog string) error {
 		return err
 	}
 	ready := make(chan struct{})
-	stderr := c.ErrOrStderr()
 	process := envoy.ProcessConfig{
 		Path: path, Bootstrap: bootstrap, Listen: cfg.Listen, TLS: cfg.TLS != nil, LogLevel: envoyLog, Log: log, Metrics: g.envoy,
-		Logs:  func(line string) { fmt.Fprintln(stderr, "envoy |", line) },
-		Ready: sync.OnceFunc(func() { close(ready) }),
+		Logs: envoyLogs(c.Context(), c.ErrOrStderr()), Ready: sync.OnceFunc(func() { close(ready) }),
 	}
 	return g.run(c.Context(), on, g.reloading(o, !onTerminal()),
 		func(ctx context.Context) error { return envoy.Supervise(ctx, process) },
 		func(ctx context.Context) error { return announce(ctx, c.OutOrStdout(), g, ready) })
+}
+
+// checkFree tries the endpoint's address, which Envoy will listen on, before
+// anything is started.
+func checkFree(ctx context.Context, address string) error {
+	l, err := listenOn(ctx, address, "--listen")
+	if err != nil {
+		return err
+	}
+	return l.Close() //nolint:wrapcheck // a listener that nobody has used
+}
+
+// envoyLogs prints Envoy's log, apart from ours by its prefix. What it says of
+// being told to end is of no use to anybody.
+func envoyLogs(ctx context.Context, w io.Writer) func(line string) {
+	return func(line string) {
+		if ctx.Err() == nil {
+			fmt.Fprintln(w, "envoy |", line)
+		}
+	}
 }
 
 // announce prints how to use the gateway as soon as it can be used.
@@ -96,18 +133,25 @@ func announce(ctx context.Context, w io.Writer, g *gateway, ready <-chan struct{
 			return nil
 		}
 	}
+	if ctx.Err() != nil { // the end settles, too
+		return nil
+	}
 	return banner(w, g.cfg, g.registry.Snapshot())
 }
 
 func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
-	url := endpointURL(cfg)
+	scheme := "http"
+	if cfg.TLS != nil {
+		scheme = "https"
+	}
+	url := scheme + "://" + reachable(cfg.Listen) + envoy.Endpoint
 	snippet, err := json.MarshalIndent(map[string]any{
 		"mcpServers": map[string]any{"patchbay": map[string]string{"type": "http", "url": url}},
 	}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("banner: %w", err)
 	}
-	fmt.Fprintf(w, "Patchbay is up.\n\n  MCP endpoint  %s\n  admin         http://%s/metrics\n\n", url, cfg.Admin)
+	fmt.Fprintf(w, "Patchbay is up.\n\n  MCP endpoint  %s\n  admin         http://%s/metrics\n\n", url, reachable(cfg.Admin))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  SERVER\tSTATE\tTOOLS")
 	for _, srv := range s.Servers() {
@@ -124,18 +168,17 @@ func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
 	return err //nolint:wrapcheck // to the terminal
 }
 
-// endpointURL is the endpoint as a client on this machine reaches it.
-func endpointURL(cfg *config.Config) string {
-	scheme := "http"
-	if cfg.TLS != nil {
-		scheme = "https"
+// reachable is a listener's address as a client on this machine reaches it.
+func reachable(address string) string {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil { // it was checked
+		return address
 	}
-	host, port, err := net.SplitHostPort(cfg.Listen)
-	if err != nil { // the configuration was checked
-		return scheme + "://" + cfg.Listen + envoy.Endpoint
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+	switch host {
+	case "0.0.0.0":
 		host = "127.0.0.1"
+	case "::":
+		host = "::1"
 	}
-	return scheme + "://" + net.JoinHostPort(host, port) + envoy.Endpoint
+	return net.JoinHostPort(host, port)
 }

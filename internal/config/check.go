@@ -3,6 +3,7 @@ package config
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"fmt"
 	"maps"
 	"net"
 	"net/netip"
@@ -114,13 +115,24 @@ func (p *problems) absolute(path string) string {
 
 // checkAddress returns the address with an IP as its host.
 func (p *problems) checkAddress(path, address string) string {
-	host, port, err := net.SplitHostPort(address)
+	parsed, err := ParseAddress(address)
 	if err != nil {
-		p.errorf(path, `expected "host:port", such as "127.0.0.1:8080", got %s`, show(address))
+		p.errorf(path, "%s", err)
 		return address
 	}
+	return parsed
+}
+
+// ParseAddress checks the address of a listener, "host:port", as a file or a
+// flag has it, and returns it with an IP address as its host. The error says
+// what was expected.
+func ParseAddress(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", fmt.Errorf(`expected "host:port", such as "127.0.0.1:8080", got %s`, show(address))
+	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		p.errorf(path, "expected a port from 0 to 65535, got %s", show(port))
+		return "", fmt.Errorf("expected a port from 0 to 65535, got %s", show(port))
 	}
 	switch host {
 	case "":
@@ -129,10 +141,10 @@ func (p *problems) checkAddress(path, address string) string {
 		host = "127.0.0.1"
 	default:
 		if ip, err := netip.ParseAddr(host); err != nil || ip.Zone() != "" {
-			p.errorf(path, `expected an IP address, "localhost" or nothing before the port, got %s`, show(host))
+			return "", fmt.Errorf(`expected an IP address, "localhost" or nothing before the port, got %s`, show(host))
 		}
 	}
-	return net.JoinHostPort(host, port)
+	return net.JoinHostPort(host, port), nil
 }
 
 func (p *problems) checkServer(s *Server, path string, env Env) {
