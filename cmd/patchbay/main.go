@@ -52,6 +52,7 @@ func group(c *cobra.Command) *cobra.Command {
 			return nil
 		}
 		hint := c.CommandPath() + " --help lists the commands"
+		c.SuggestionsMinimumDistance = 2 // cobra's own default, which it sets later
 		if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "did you mean " + near[0] + "?"
 		}
