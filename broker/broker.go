@@ -4,8 +4,10 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"time"
 
+	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/mcp"
 	"patchbay.dev/internal/private"
 	"patchbay.dev/internal/session"
@@ -39,9 +41,18 @@ type Metrics interface {
 	StreamDropped()
 	// Panic counts a panic in a request.
 	Panic()
+	// Rescue counts an error of a direct call that broke off, by where it went:
+	// "stream", "kept" for the next stream, or "lost".
+	Rescue(to string)
 }
 
-// Options are the parts that a Broker is made of; all are needed.
+// Recorder takes in what came of calls; calls.Recorder is one.
+type Recorder interface {
+	Record(*calls.Ended)
+}
+
+// Options are the parts that a Broker is made of; all are needed but where a
+// zero value is explained.
 type Options struct {
 	Router    Router
 	Sessions  *session.Table
@@ -55,25 +66,34 @@ type Options struct {
 	BodyLimit int64
 	// KeepAlive is the time between comments on a quiet stream.
 	KeepAlive time.Duration
+	// WriteTimeout is how long a client may take to read what is written to it
+	// at once; 0 is 10 s.
+	WriteTimeout time.Duration
 	// Version is what initialize says of the gateway.
 	Version string
 	Metrics Metrics
+	Calls   Recorder
 	Log     *slog.Logger
 }
 
 // Broker serves MCP over HTTP. It is safe for concurrent use.
 type Broker struct {
 	Options
-	hub    *hub
-	ctx    context.Context // done when the Broker is closed
-	cancel context.CancelFunc
-	unsub  func()
+	hub     *hub
+	rescues rescues
+	ctx     context.Context // done when the Broker is closed
+	cancel  context.CancelFunc
+	unsub   func()
+	telling chan struct{} // a token per notification on its way to a backend
 }
 
 // New returns a Broker; it tells its streams of the registry's changes until
 // Close.
 func New(o Options) *Broker {
-	b := &Broker{Options: o, hub: newHub(o.Metrics.StreamDropped)}
+	if o.WriteTimeout <= 0 {
+		o.WriteTimeout = writeTimeout
+	}
+	b := &Broker{Options: o, hub: newHub(o.Metrics.StreamDropped), telling: make(chan struct{}, maxTelling)}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.unsub = o.Registry.Subscribe(b.hub.changed)
 	return b
@@ -89,7 +109,9 @@ func (b *Broker) Close() {
 func (b *Broker) Streams() int { return b.hub.len() }
 
 // ServeHTTP implements http.Handler.
-func (b *Broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *Broker) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+	w := b.response(rw)
+	defer w.limit()
 	defer b.contain(w, r)
 	select {
 	case <-b.Settled:
@@ -116,8 +138,9 @@ func (b *Broker) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// contain ends a panic with its own request.
-func (b *Broker) contain(w http.ResponseWriter, r *http.Request) {
+// contain ends a panic with its own request: with an error, or, where the
+// answer has begun, by cutting it off.
+func (b *Broker) contain(w *response, r *http.Request) {
 	p := recover()
 	if p == nil {
 		return
@@ -126,11 +149,18 @@ func (b *Broker) contain(w http.ResponseWriter, r *http.Request) {
 		panic(p)
 	}
 	b.Metrics.Panic()
-	b.Log.Error("panic in a request", "panic", p)
-	b.refuse(w, r, &mcp.Error{
+	b.Log.Error("panic in a request", "panic", p, "stack", string(debug.Stack()))
+	if w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	b.refuse(w, r, errInternal(), nil)
+}
+
+func errInternal() *mcp.Error {
+	return &mcp.Error{
 		Code: mcp.CodeInternal, Reason: mcp.ReasonInternal, Status: http.StatusInternalServerError,
 		Message: "internal error in the gateway",
-	}, nil)
+	}
 }
 
 // refuse answers with an error of the gateway's own.

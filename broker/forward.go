@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/jsonrpc"
 	"patchbay.dev/internal/mcp"
 	"patchbay.dev/internal/private"
@@ -25,7 +27,7 @@ const maxErrorBody = 64 << 10
 // exchange is one call on its way to one backend and back.
 type exchange struct {
 	b       *Broker
-	w       http.ResponseWriter
+	w       *response
 	r       *http.Request
 	session *session.Session
 	server  *registry.Server
@@ -33,10 +35,12 @@ type exchange struct {
 	backend *session.Backend
 	body    []byte // as the backend gets it
 	id      []byte // the raw JSON-RPC id; nil when it is not known
+	tool    string // the tool's own name, where the call is one to a tool
+	cut     bool   // the answer has begun and cannot be ended properly
 }
 
 func (b *Broker) exchange(
-	w http.ResponseWriter, r *http.Request, s *session.Session, srv *registry.Server, body, id []byte,
+	w *response, r *http.Request, s *session.Session, srv *registry.Server, body, id []byte,
 ) *exchange {
 	return &exchange{b: b, w: w, r: r, session: s, server: srv, body: body, id: id}
 }
@@ -44,17 +48,18 @@ func (b *Broker) exchange(
 // recover serves a direct call that Envoy retries here because the backend
 // session is dead, the backend refused the credential, or there was no
 // connection. The body is as the backend was to get it.
-func (b *Broker) recover(w http.ResponseWriter, r *http.Request, rec router.Recovery) {
+func (b *Broker) recover(w *response, r *http.Request, rec router.Recovery) {
+	method, outcome := mcp.MethodOther, string(mcp.ReasonInternal)
+	defer func() { b.Metrics.Request(method, wayRecovered, outcome, 0) }()
 	body, err := b.read(w, r)
 	if err != nil {
+		outcome = b.unreadable(w, r)
 		return
 	}
-	method, outcome := mcp.MethodOther, ""
 	msg := router.Request{Body: body}
 	if jsonrpc.Scan(body, &msg.Message) == nil {
 		method = mcp.MethodLabel(msg.Message.Method.Value)
 	}
-	defer func() { b.Metrics.Request(method, wayRecovered, outcome, 0) }()
 	s, err := b.Sessions.Find(rec.Token, rec.Principal)
 	if err != nil { // ended between the two ways
 		e := router.ErrSession(err)
@@ -69,7 +74,24 @@ func (b *Broker) recover(w http.ResponseWriter, r *http.Request, rec router.Reco
 		b.refuse(w, r, e, msg.ID())
 		return
 	}
-	outcome = b.exchange(w, r, s, srv, body, msg.ID()).run()
+	x := b.exchange(w, r, s, srv, body, msg.ID())
+	if method == mcp.MethodToolsCall {
+		x.tool = msg.Message.Name.Value
+	}
+	outcome = x.carry(wayRecovered)
+	x.hangUp()
+}
+
+// carry carries the call out, records what came of it and returns its outcome.
+func (x *exchange) carry(way string) string {
+	start := time.Now()
+	outcome := x.run()
+	x.b.Calls.Record(&calls.Ended{
+		Server: x.server.Config.Name, Tool: x.tool, ID: string(x.id), Way: way, Outcome: calls.Outcome(outcome),
+		Status: x.w.status, Start: start, Duration: time.Since(start),
+		RequestBytes: uint64(len(x.body)), ResponseBytes: uint64(x.w.written), //nolint:gosec // a count
+	})
+	return outcome
 }
 
 // run carries the call out and returns its outcome.
@@ -86,7 +108,10 @@ func (x *exchange) run() string {
 		return x.refuse(router.ErrUnavailable(x.server.Config.Name))
 	}
 	resp, err := x.deliver(ctx)
-	if err != nil {
+	switch {
+	case err != nil && x.r.Context().Err() != nil:
+		return clientGone
+	case err != nil:
 		return x.refuse(x.failure(ctx, err))
 	}
 	defer func() { _ = resp.Body.Close() }()
@@ -94,6 +119,14 @@ func (x *exchange) run() string {
 		return x.refuse(e)
 	}
 	return x.relay(ctx, resp)
+}
+
+// hangUp ends, after run and once it was counted, an answer that broke off in
+// the middle, in the one way that tells a client so.
+func (x *exchange) hangUp() {
+	if x.cut {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // deliver opens the backend session where there is none and sends the call. A
@@ -142,13 +175,29 @@ func (x *exchange) post(ctx context.Context) (*http.Response, error) {
 	return resp, nil
 }
 
-// lost tells whether the backend answered that it does not know the session.
+// lost tells whether the backend answered that it does not know the session. It
+// can tell more than the status, by which Envoy chose to retry here: an answer
+// that is one to this very call comes from a living session.
 func (x *exchange) lost(resp *http.Response) bool {
-	if x.backend.ID == "" {
+	status := resp.StatusCode
+	if x.backend.ID == "" || status != http.StatusNotFound && status != http.StatusBadRequest {
 		return false
 	}
-	return resp.StatusCode == http.StatusNotFound ||
-		resp.StatusCode == http.StatusBadRequest && x.server.Facts.LostStatus == http.StatusBadRequest
+	head := peek(resp)
+	if upstream.Lost(status, head) {
+		return status == http.StatusNotFound || x.server.Facts.LostStatus == status
+	}
+	return x.server.Facts.LostStatus == status && !x.answers(head)
+}
+
+// peek returns the begin of a body, which can still be read from its begin.
+func peek(resp *http.Response) []byte {
+	head, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // the next read tells
+	resp.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(bytes.NewReader(head), resp.Body), resp.Body}
+	return head
 }
 
 // judge turns answers that no client may see into errors.
@@ -157,9 +206,7 @@ func (x *exchange) judge(resp *http.Response) *mcp.Error {
 	case resp.StatusCode == http.StatusUnauthorized:
 		x.b.Upstreams.Suspect(x.server.Config.Name)
 		return x.broken("refused the gateway's credential")
-	case resp.StatusCode >= 300 && resp.StatusCode < 400:
-		return x.broken("answered with a redirect")
-	case resp.StatusCode == http.StatusNotFound && x.backend.ID != "":
+	case x.lost(resp):
 		return x.broken("does not know the session that it has just opened")
 	}
 	return nil
@@ -174,14 +221,21 @@ func (x *exchange) failure(ctx context.Context, err error) *mcp.Error {
 		x.cancelled()
 		return x.timeout()
 	}
-	if x.r.Context().Err() == nil {
-		x.b.Upstreams.Suspect(x.server.Config.Name)
-		x.b.Log.Warn("call failed", "server", x.server.Config.Name, "error", err)
+	if p, ok := errors.AsType[*session.PanicError](err); ok {
+		x.b.Metrics.Panic()
+		x.b.Log.Error("panic while a backend session was opened", "panic", p.Value, "stack", string(p.Stack))
+		return errInternal()
 	}
-	if ue, ok := errors.AsType[*upstream.Error](err); ok && ue.Delivered {
-		return x.broken("broke the connection before it answered; the call may have run")
+	x.b.Upstreams.Suspect(x.server.Config.Name)
+	x.b.Log.Warn("call failed", "server", x.server.Config.Name, "error", err)
+	ue, ok := errors.AsType[*upstream.Error](err)
+	switch {
+	case x.backend == nil || !ok || !ue.Delivered: // without a session the call was not sent
+		return router.ErrUnavailable(x.server.Config.Name)
+	case ue.Status != 0:
+		return x.broken("answered with a redirect, which is not followed")
 	}
-	return router.ErrUnavailable(x.server.Config.Name)
+	return x.broken("broke the connection before it answered; the call may have run")
 }
 
 func (x *exchange) timeout() *mcp.Error {
@@ -204,16 +258,7 @@ func (x *exchange) cancelled() {
 	if x.backend == nil || x.id == nil {
 		return
 	}
-	body := fmt.Appendf(nil,
-		`{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s,"reason":"timeout"}}`, mcp.NotificationCancelled, x.id)
-	client, backend := x.client, ref(x.backend)
-	go func() {
-		ctx, cancel := context.WithTimeout(x.b.ctx, notifyTimeout)
-		defer cancel()
-		if resp, err := client.Post(ctx, backend, body, nil); err == nil {
-			_ = resp.Body.Close() // nothing to read: 202
-		}
-	}()
+	x.b.tell(x.client, x.server.Config.Name, ref(x.backend), cancellation(x.id, "timeout"))
 }
 
 func (x *exchange) refuse(e *mcp.Error) string {
@@ -252,11 +297,15 @@ func forwarded(in http.Header) http.Header {
 	for _, name := range mcp.PrivateHeaders {
 		out.Del(name)
 	}
-	for name := range out {
+	removeGateway(out)
+	return out
+}
+
+func removeGateway(h http.Header) {
+	for name := range h {
 		lower := strings.ToLower(name)
 		if slices.ContainsFunc(gatewayPrefixes, func(p string) bool { return strings.HasPrefix(lower, p) }) {
-			delete(out, name)
+			delete(h, name)
 		}
 	}
-	return out
 }

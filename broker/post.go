@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
@@ -21,8 +22,11 @@ const (
 	wayRecovered = "recovered"
 )
 
+// clientGone is the outcome of a request whose client did not wait for it.
+const clientGone = "client_gone"
+
 // post serves one POSTed message.
-func (b *Broker) post(w http.ResponseWriter, r *http.Request) {
+func (b *Broker) post(w *response, r *http.Request) {
 	req := router.Request{
 		SessionID:     r.Header.Get(mcp.HeaderSessionID),
 		Version:       r.Header.Get(mcp.HeaderProtocolVersion),
@@ -31,7 +35,8 @@ func (b *Broker) post(w http.ResponseWriter, r *http.Request) {
 	}
 	var err error
 	if req.Body, err = b.read(w, r); err != nil {
-		return // the client is gone
+		b.Metrics.Request(mcp.MethodOther, wayReply, b.unreadable(w, r), 0)
+		return
 	}
 	start := time.Now()
 	d := b.Router.Decide(&req)
@@ -43,7 +48,11 @@ func (b *Broker) post(w http.ResponseWriter, r *http.Request) {
 	case d.Call.Server != nil:
 		body := d.Call.AppendBody(nil, req.Body)
 		x := b.exchange(w, r, d.Session, d.Call.Server, body, req.ID())
-		b.Metrics.Request(d.Method, wayBroker, x.run(), took)
+		if d.Method == mcp.MethodToolsCall {
+			x.tool = d.Call.Name
+		}
+		b.Metrics.Request(d.Method, wayBroker, x.carry(wayBroker), took)
+		x.hangUp()
 	case req.Message.Kind == jsonrpc.Request: // all others were decided
 		b.Metrics.Request(d.Method, wayBroker, b.initialize(w, r, &req), took)
 	default:
@@ -60,16 +69,32 @@ func (b *Broker) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 		buf.Grow(int(n) + bytes.MinRead)
 	}
 	_, err := buf.ReadFrom(io.LimitReader(r.Body, b.BodyLimit+1))
-	if int64(buf.Len()) > b.BodyLimit {
+	if int64(buf.Len()) > b.BodyLimit && r.ProtoMajor == 1 {
 		// The rest of the body is not worth reading; the connection is not
-		// worth keeping.
+		// worth keeping. (In HTTP/2 it has the streams of others.)
 		w.Header().Set("Connection", "close")
 	}
 	return buf.Bytes(), err //nolint:wrapcheck // only whether it failed matters
 }
 
-// notifyTimeout bounds the delivery of a client's notification to one backend.
-const notifyTimeout = 5 * time.Second
+// unreadable answers a request whose body did not come whole, in case its client
+// is still there, and returns the outcome. The default, 200, would be a lie.
+func (b *Broker) unreadable(w *response, r *http.Request) string {
+	e := &mcp.Error{
+		Code: mcp.CodeInvalidRequest, Reason: mcp.ReasonInvalidRequest, Status: http.StatusBadRequest,
+		Message: "the request body did not arrive whole; send it again",
+	}
+	b.refuse(w, r, e, nil)
+	return string(e.Reason)
+}
+
+const (
+	// notifyTimeout bounds the delivery of a notification to one backend.
+	notifyTimeout = 5 * time.Second
+	// maxTelling is how many such deliveries may be under way. Beyond that they
+	// are left out: a client gets its 202 at once and could send any number.
+	maxTelling = 256
+)
 
 // notify delivers a client's notification to the backends that it concerns. The
 // client's ids are the backends' too, so a cancellation goes as it came to every
@@ -79,22 +104,45 @@ func (b *Broker) notify(d *router.Decision, req *router.Request) {
 	if d.Method != mcp.NotificationCancelled {
 		return // initialized, progress, roots: for the gateway itself
 	}
+	servers := b.Registry.Snapshot()
 	for server, backend := range d.Session.Backends() {
-		client, ok := b.Upstreams.Client(server)
-		if !ok {
-			continue
+		srv, ok := servers.Server(server)
+		if !ok || srv.Cluster != backend.Epoch {
+			continue // the session lives at another address than the server now
 		}
-		go func() {
-			ctx, cancel := context.WithTimeout(b.ctx, notifyTimeout)
-			defer cancel()
-			resp, err := client.Post(ctx, ref(backend), req.Body, nil)
-			if err != nil {
-				b.Log.Debug("notification not delivered", "server", server, "error", err)
-				return
-			}
-			_ = resp.Body.Close() // nothing to read: 202
-		}()
+		if client, ok := b.Upstreams.Client(server); ok {
+			b.tell(client, server, ref(backend), req.Body)
+		}
 	}
+}
+
+// tell delivers a notification to a backend on a goroutine of its own: nobody
+// waits for it, and it ends with the Broker.
+func (b *Broker) tell(client *upstream.Client, server string, to upstream.Ref, body []byte) {
+	select {
+	case b.telling <- struct{}{}:
+	default:
+		b.Log.Debug("notification left out: too many are under way", "server", server)
+		return
+	}
+	go func() {
+		defer func() { <-b.telling }()
+		ctx, cancel := context.WithTimeout(b.ctx, notifyTimeout)
+		defer cancel()
+		resp, err := client.Post(ctx, to, body, nil)
+		if err != nil {
+			b.Log.Debug("notification not delivered", "server", server, "error", err)
+			return
+		}
+		_ = resp.Body.Close() // nothing to read: 202
+	}()
+}
+
+// cancellation is the notification that nobody waits for a call any more, which
+// has the raw id (Cancellation).
+func cancellation(id []byte, reason string) []byte {
+	return fmt.Appendf(nil,
+		`{"jsonrpc":"2.0","method":%q,"params":{"requestId":%s,"reason":%q}}`, mcp.NotificationCancelled, id, reason)
 }
 
 // end serves DELETE: the session ends for good, everywhere.

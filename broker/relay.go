@@ -1,8 +1,11 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -18,6 +21,8 @@ const (
 	// maxHeldJSON is how much of a JSON answer is held back until it is whole,
 	// so that an answer that breaks off becomes an error and not half a text.
 	maxHeldJSON = 1 << 20
+	// maxCopied is how much of a larger one is read and written at once.
+	maxCopied = 32 << 10
 )
 
 // relay passes the backend's answer on as it is and returns the outcome.
@@ -32,21 +37,63 @@ func (x *exchange) relay(ctx context.Context, resp *http.Response) string {
 // relayWhole passes on a JSON answer, or an error page.
 func (x *exchange) relayWhole(ctx context.Context, resp *http.Response) string {
 	held, err := io.ReadAll(io.LimitReader(resp.Body, maxHeldJSON))
-	if err != nil {
+	switch {
+	case err != nil && x.r.Context().Err() != nil:
+		return clientGone
+	case err != nil:
 		return x.refuse(x.cutOff(ctx))
 	}
+	status, e := x.status(resp.StatusCode, held)
+	if e != nil {
+		return x.refuse(e)
+	}
 	copyHeader(x.w.Header(), resp.Header)
-	x.w.WriteHeader(mcp.ClientStatus(x.r.UserAgent(), resp.StatusCode))
+	x.w.WriteHeader(status)
 	if _, err := x.w.Write(held); err != nil {
-		return "client_gone"
+		return clientGone
 	}
 	if len(held) < maxHeldJSON {
 		return "ok"
 	}
-	if _, err := io.Copy(x.w, resp.Body); err != nil {
-		panic(http.ErrAbortHandler) // the one way to tell a client that a body is not whole
+	return x.relayRest(ctx, resp.Body)
+}
+
+// status returns the status under which the client gets a backend's answer. An
+// answer that the client could not understand as one becomes an error.
+func (x *exchange) status(status int, body []byte) (int, *mcp.Error) {
+	mapped := mcp.ClientStatus(x.r.UserAgent(), status)
+	switch {
+	case status == http.StatusNotFound:
+		// This status would tell the client that its session with the gateway
+		// is gone (Transports, "Session Management").
+		mapped = http.StatusOK
+	case status < http.StatusMultipleChoices && len(bytes.TrimSpace(body)) == 0:
+		return 0, x.broken("accepted the call and did not answer it")
 	}
-	return "ok"
+	if mapped != status && !x.answers(body) {
+		return 0, x.broken(fmt.Sprintf("answered with HTTP %d", status))
+	}
+	return mapped, nil
+}
+
+// relayRest passes on what follows the first part of a large answer.
+func (x *exchange) relayRest(ctx context.Context, body io.Reader) string {
+	buf := make([]byte, maxCopied)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 && x.w.push(buf[:n]) != nil {
+			return clientGone
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return "ok"
+		case err != nil && x.r.Context().Err() != nil:
+			return clientGone
+		case err != nil:
+			x.cut = true
+			return string(x.cutOff(ctx).Reason)
+		}
+	}
 }
 
 // relayEvents passes on an event stream, event by event, and tells in the stream
@@ -55,9 +102,8 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string 
 	copyHeader(x.w.Header(), resp.Header)
 	x.w.Header().Set("X-Accel-Buffering", "no")
 	x.w.WriteHeader(http.StatusOK)
-	out := newEventWriter(x.w)
-	if out.rc.Flush() != nil {
-		return "client_gone"
+	if x.w.push(nil) != nil {
+		return clientGone
 	}
 	events := sse.NewReader(resp.Body, maxEvent)
 	answered := false
@@ -67,40 +113,56 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string 
 			if answered {
 				return "ok"
 			}
-			return x.endStream(ctx, out, err)
+			return x.endStream(ctx, err)
 		}
 		answered = answered || x.answers(e.Data)
-		if out.write(e.Raw) != nil {
-			return "client_gone"
+		if x.w.push(e.Raw) != nil {
+			return clientGone
 		}
 	}
 }
 
-// answers tells whether an event's data is the response to the call.
+// answers tells whether data is the response to the call; any response, where
+// the call's id is not known.
 func (x *exchange) answers(data []byte) bool {
 	if len(data) == 0 {
 		return false
 	}
 	var m jsonrpc.Message
-	return jsonrpc.Scan(data, &m) == nil && m.Kind == jsonrpc.Response
+	return jsonrpc.Scan(data, &m) == nil && m.Kind == jsonrpc.Response &&
+		(x.id == nil || sameID(x.id, m.ID.Of(data)))
+}
+
+// sameID compares raw ids: backends may escape a string in another way.
+func sameID(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	var s, t string
+	return json.Unmarshal(a, &s) == nil && json.Unmarshal(b, &t) == nil && s == t
 }
 
 // endStream ends a stream that broke off with the error, as its last event.
-func (x *exchange) endStream(ctx context.Context, out *eventWriter, cause error) string {
+func (x *exchange) endStream(ctx context.Context, cause error) string {
 	if x.r.Context().Err() != nil {
-		return "client_gone"
+		return clientGone
 	}
-	e := x.cutOff(ctx)
+	var e *mcp.Error
 	if errors.Is(cause, sse.ErrTooLarge) {
 		e = x.broken("sent an event over the size limit")
+	} else {
+		e = x.cutOff(ctx)
 	}
-	if x.id != nil {
-		msg := append([]byte("event: message\ndata: "), e.Body(x.id)...)
-		if out.write(append(msg, "\n\n"...)) != nil {
-			return "client_gone"
-		}
+	if x.id != nil && x.w.push(errorEvent(e, x.id)) != nil {
+		return clientGone
 	}
 	return string(e.Reason)
+}
+
+// errorEvent is the error as an event that answers the request with the raw id.
+func errorEvent(e *mcp.Error, id []byte) []byte {
+	msg := append([]byte("event: message\ndata: "), e.Body(id)...)
+	return append(msg, "\n\n"...)
 }
 
 // cutOff is the error for an answer that broke off.
@@ -126,4 +188,5 @@ func copyHeader(dst, src http.Header) {
 	for _, name := range mcp.PrivateResponseHeaders {
 		dst.Del(name)
 	}
+	removeGateway(dst)
 }

@@ -17,7 +17,7 @@ const (
 	streamQueue = 64
 	// streamsPerSession bounds the GET streams of one session; the oldest goes.
 	streamsPerSession = 4
-	// writeTimeout is how long one write to a client may take.
+	// writeTimeout is the default of Options.WriteTimeout.
 	writeTimeout = 10 * time.Second
 )
 
@@ -34,6 +34,15 @@ type hub struct {
 type listener struct {
 	queue chan []byte   // whole SSE events
 	gone  chan struct{} // closed by the hub: the stream is to end
+}
+
+func (l *listener) isGone() bool {
+	select {
+	case <-l.gone:
+		return true
+	default:
+		return false
+	}
 }
 
 func newHub(dropped func()) *hub {
@@ -83,9 +92,7 @@ func (h *hub) removeLocked(id session.ID, l *listener) {
 	}
 }
 
-// changed tells every session what list changed. It never blocks. A message
-// goes to exactly one stream of a session (Transports, "Listening for Messages
-// from the Server"): the newest.
+// changed tells every session what list changed. It never blocks.
 func (h *hub) changed(ev registry.Event) {
 	events := listChanged(ev.Changes)
 	if len(events) == 0 {
@@ -93,20 +100,36 @@ func (h *hub) changed(ev registry.Event) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, all := range h.sessions {
-		l := all[len(all)-1]
+	for id := range h.sessions {
 		for _, e := range events {
-			select {
-			case l.queue <- e:
-				continue
-			default:
-			}
-			h.removeLocked(id, l)
-			close(l.gone)
-			h.dropped()
-			break
+			h.sendLocked(id, e)
 		}
 	}
+}
+
+// sendLocked queues an event for exactly one stream of a session (Transports,
+// "Listening for Messages from the Server"): the newest whose client reads. One
+// whose queue is full is dropped. It reports whether there was one.
+func (h *hub) sendLocked(id session.ID, e []byte) bool {
+	for all := h.sessions[id]; len(all) > 0; all = h.sessions[id] {
+		l := all[len(all)-1]
+		select {
+		case l.queue <- e:
+			return true
+		default:
+		}
+		h.removeLocked(id, l)
+		close(l.gone)
+		h.dropped()
+	}
+	return false
+}
+
+// send queues an event for the session, and reports whether it has a stream.
+func (h *hub) send(id session.ID, e []byte) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sendLocked(id, e)
 }
 
 var (
@@ -141,7 +164,7 @@ func listChanged(changes []registry.Change) [][]byte {
 }
 
 // stream serves GET: the stream on which a session hears of changes.
-func (b *Broker) stream(w http.ResponseWriter, r *http.Request) {
+func (b *Broker) stream(w *response, r *http.Request) {
 	s, e := b.find(r)
 	if e == nil && !acceptsEvents(r.Header) {
 		e = &mcp.Error{
@@ -160,15 +183,20 @@ func (b *Broker) stream(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("X-Accel-Buffering", "no")
-	out := newEventWriter(w)
-	if out.write([]byte(": connected\n\n")) != nil {
+	if w.push([]byte(": connected\n\n")) != nil {
 		return
 	}
-	b.serveStream(r, s, l, out)
+	// After add: an answer that breaks off from now on is told by the queue.
+	for _, event := range b.rescues.take(s.Claims().ID, time.Now()) {
+		if w.push(event) != nil {
+			return
+		}
+	}
+	b.serveStream(w, r, s, l)
 }
 
 // serveStream writes until somebody ends the stream.
-func (b *Broker) serveStream(r *http.Request, s *session.Session, l *listener, out *eventWriter) {
+func (b *Broker) serveStream(w *response, r *http.Request, s *session.Session, l *listener) {
 	tick := time.NewTicker(b.KeepAlive)
 	defer tick.Stop()
 	for {
@@ -185,8 +213,8 @@ func (b *Broker) serveStream(r *http.Request, s *session.Session, l *listener, o
 		case msg = <-l.queue:
 		case <-tick.C:
 		}
-		if out.write(msg) != nil {
-			if r.Context().Err() == nil { // it is there and does not read
+		if w.push(msg) != nil {
+			if w.slow && !l.isGone() { // else the hub has counted it
 				b.Metrics.StreamDropped()
 			}
 			return
@@ -204,24 +232,4 @@ func acceptsEvents(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-// eventWriter writes to a client and gives up on one that does not read.
-type eventWriter struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController
-}
-
-func newEventWriter(w http.ResponseWriter) *eventWriter {
-	return &eventWriter{w: w, rc: http.NewResponseController(w)}
-}
-
-func (e *eventWriter) write(p []byte) error {
-	if err := e.rc.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
-		return err //nolint:wrapcheck // only whether it failed matters
-	}
-	if _, err := e.w.Write(p); err != nil {
-		return err //nolint:wrapcheck // only whether it failed matters
-	}
-	return e.rc.Flush() //nolint:wrapcheck // only whether it failed matters
 }

@@ -41,6 +41,11 @@ type BootstrapConfig struct {
 	AdminSocket string
 	// BodyLimit is the largest request body in bytes; 0 is 4 MiB.
 	BodyLimit int64
+	// NoAccessLog leaves out the report on direct calls: it saves a tenth of a
+	// call's cost, and with it go the metrics and the log of direct calls, the
+	// cancellation at a backend after a timeout, and the rescue of clients whose
+	// answer broke off.
+	NoAccessLog bool
 	// MaxConnections bounds the clients' connections; 0 is 50000.
 	MaxConnections int64
 	// RequestTimeout bounds how long a client may take to send one request,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	rulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -81,7 +82,14 @@ func connectionManager(cfg *BootstrapConfig) (*hcmv3.HttpConnectionManager, erro
 	if err != nil {
 		return nil, err
 	}
+	var log []*accesslogv3.AccessLog
+	if !cfg.NoAccessLog {
+		if log, err = accessLog(); err != nil {
+			return nil, err
+		}
+	}
 	return &hcmv3.HttpConnectionManager{
+		AccessLog:                     log,
 		StatPrefix:                    "mcp",
 		CodecType:                     hcmv3.HttpConnectionManager_AUTO,
 		UseRemoteAddress:              wrapperspb.Bool(true),

@@ -55,12 +55,16 @@ func (x *exchange) direct(d *router.Decision) error {
 		ClearRouteCache: true,
 	}
 	token := x.server.Seal(router.Recovery{Token: d.Session.Token(), Server: call.Server.Config.Name, Principal: x.req.Principal}.Append(nil))
+	fields := map[string]*structpb.Value{
+		private.KeyID:      structpb.NewStringValue(string(x.req.ID())),
+		private.KeyServer:  structpb.NewStringValue(call.Server.Config.Name),
+		private.KeyRecover: structpb.NewStringValue(token),
+	}
+	if d.Method == mcp.MethodToolsCall {
+		fields[private.KeyTool] = structpb.NewStringValue(call.Name)
+	}
 	meta := &structpb.Struct{Fields: map[string]*structpb.Value{
-		private.Namespace: structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			private.KeyID:      structpb.NewStringValue(string(x.req.ID())),
-			private.KeyServer:  structpb.NewStringValue(call.Server.Config.Name),
-			private.KeyRecover: structpb.NewStringValue(token),
-		}}),
+		private.Namespace: structpb.NewStructValue(&structpb.Struct{Fields: fields}),
 	}}
 	return x.forward(common, meta, call.AppendBody(make([]byte, 0, len(x.req.Body)+len(call.Name)), x.req.Body))
 }

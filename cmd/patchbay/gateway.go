@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"patchbay.dev/envoy"
 	"patchbay.dev/extproc"
 	"patchbay.dev/internal/admin"
+	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/config"
 	"patchbay.dev/internal/metrics"
 	"patchbay.dev/internal/session"
@@ -54,6 +56,8 @@ type gateway struct {
 	xds      *envoy.XDS
 	metrics  *metrics.Metrics
 	envoy    *envoy.Metrics
+	calls    *calls.Recorder
+	callLog  io.Closer
 	gatherer *prometheus.Registry
 	settled  chan struct{}
 }
@@ -85,7 +89,10 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 		CloseBackend: g.closeBackend,
 	})
 	g.metrics = metrics.New(g.gatherer, metrics.Gauges{Sessions: g.table.Len, Streams: func() int { return g.broker.Streams() }})
-	g.gatherer.MustRegister(admin.NewCollector(admin.CountsFunc(g.counts)))
+	if g.calls, g.callLog, err = newRecorder(cfg.Calls, g.gatherer); err != nil {
+		return nil, err
+	}
+	g.gatherer.MustRegister(admin.NewCollector(g.registry))
 	g.envoy = envoy.NewMetrics(g.gatherer)
 	g.xds = envoy.NewXDS(log, g.envoy)
 	rt := &router.Router{Sessions: g.table, Catalog: g.registry, BodyLimit: cfg.BodyLimit}
@@ -95,7 +102,7 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 	}
 	g.broker = broker.New(broker.Options{
 		Router: rt, Sessions: g.table, Seals: keys, Upstreams: g.manager, Registry: g.registry, Settled: g.settled,
-		BodyLimit: cfg.BodyLimit, KeepAlive: keepAlive, Version: version(), Metrics: g.metrics, Log: log,
+		BodyLimit: cfg.BodyLimit, KeepAlive: keepAlive, Version: version(), Metrics: g.metrics, Calls: g.calls, Log: log,
 	})
 	return g, nil
 }
@@ -153,6 +160,7 @@ func (g *gateway) close() {
 	g.table.Close()
 	g.manager.Close()
 	g.xds.Close()
+	_ = g.callLog.Close() // whole lines were written without a buffer
 	if err := g.stones.Close(); err != nil {
 		g.log.Error("ended sessions", "error", err)
 	}
@@ -201,19 +209,6 @@ func (g *gateway) ready() (bool, string) {
 	}
 }
 
-// counts is what the metrics say of the registry.
-func (g *gateway) counts() admin.Counts {
-	c := admin.Counts{Servers: map[string]int{}}
-	for _, state := range registry.States() {
-		c.Servers[state.String()] = 0
-	}
-	for _, srv := range g.registry.Snapshot().Servers() {
-		c.Servers[srv.State.String()]++
-		c.Tools += srv.Listed
-	}
-	return c
-}
-
 func (g *gateway) adminHandler() http.Handler {
-	return admin.New(admin.Options{Gatherer: g.gatherer, Ready: g.ready, Log: g.log})
+	return admin.New(admin.Options{Gatherer: g.gatherer, Catalog: g.registry, Ready: g.ready, Log: g.log})
 }

@@ -168,7 +168,7 @@ func renderBootstrapCommand() *cobra.Command {
 
 func bootstrapConfig(cfg *config.Config, a addresses) envoy.BootstrapConfig {
 	return envoy.BootstrapConfig{
-		Listen: cfg.Listen, TLS: cfg.TLS, BodyLimit: cfg.BodyLimit,
+		Listen: cfg.Listen, TLS: cfg.TLS, BodyLimit: cfg.BodyLimit, NoAccessLog: !cfg.Calls.Direct,
 		ExtProc: a.extproc, Broker: a.broker, XDS: a.xds,
 	}
 }

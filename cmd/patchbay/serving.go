@@ -3,16 +3,22 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
 
 	"patchbay.dev/envoy"
+	"patchbay.dev/internal/calls"
+	"patchbay.dev/internal/config"
 	"patchbay.dev/registry"
 )
 
@@ -47,8 +53,30 @@ func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRe
 	return nil
 }
 
+// registerExtProc registers what Envoy asks on the path of a call: ext_proc, and
+// the access log service.
 func (g *gateway) registerExtProc(s grpc.ServiceRegistrar) {
 	extprocv3.RegisterExternalProcessorServer(s, g.extproc)
+	log := &envoy.AccessLog{Ended: func(e *calls.Ended) {
+		g.calls.Record(e)
+		g.broker.DirectEnded(e)
+	}}
+	log.Register(s)
+}
+
+// newRecorder opens the log of calls, if one is wanted.
+func newRecorder(cfg config.Calls, reg prometheus.Registerer) (*calls.Recorder, io.Closer, error) {
+	if cfg.Log == "" {
+		return calls.NewRecorder(reg, nil), io.NopCloser(nil), nil
+	}
+	if cfg.Log == "-" {
+		return calls.NewRecorder(reg, slog.New(slog.NewJSONHandler(os.Stderr, nil))), io.NopCloser(nil), nil
+	}
+	out, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("calls.log: %w", err)
+	}
+	return calls.NewRecorder(reg, slog.New(slog.NewJSONHandler(out, nil))), out, nil
 }
 
 // serveBroker serves HTTP/1.1 and, without TLS, HTTP/2, until ctx is done.

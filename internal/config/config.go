@@ -35,6 +35,8 @@ type Config struct {
 	StateDir string `yaml:"stateDir,omitempty" json:"stateDir,omitempty"`
 	// Sessions says how client sessions are kept.
 	Sessions Sessions `yaml:"sessions,omitempty" json:"sessions,omitempty"`
+	// Calls says what is observed of calls to the servers.
+	Calls Calls `yaml:"calls,omitempty" json:"calls,omitempty"`
 	// Servers are the MCP servers behind the endpoint. Their order decides who
 	// keeps a name that two of them have.
 	Servers []Server `yaml:"servers,omitempty" json:"servers,omitempty"`
@@ -49,6 +51,18 @@ type VirtualServer struct {
 	Name string `yaml:"name" json:"name"`
 	// Tools are names of tools; "*" stands for any characters.
 	Tools []string `yaml:"tools,omitempty" json:"tools,omitempty"`
+}
+
+// Calls says what is observed of calls to the servers.
+type Calls struct {
+	// Direct makes Envoy report what came of the calls that go straight to a
+	// server. Without it their duration and outcome are not measured, a server
+	// is not told of a call that timed out, and a client whose event stream
+	// broke off is not told why. It costs about a tenth of a call.
+	Direct bool `yaml:"direct,omitempty" json:"direct,omitempty"`
+	// Log is a file that gets one JSON line for each call; "-" is standard
+	// error, nothing means none.
+	Log string `yaml:"log,omitempty" json:"log,omitempty"`
 }
 
 // ListenerTLS is the certificate of the endpoint.

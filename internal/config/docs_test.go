@@ -108,6 +108,7 @@ func configSchema(t *testing.T) *jsonschema.Schema {
 	schema.Title = "patchbay.yaml"
 	withDefaults(schema.Definitions["Config"], reflect.ValueOf(*defaults(func(string) (string, bool) { return "", false })))
 	withDefaults(schema.Definitions["Sessions"], reflect.ValueOf(defaults(testEnv()).Sessions))
+	withDefaults(schema.Definitions["Calls"], reflect.ValueOf(defaults(testEnv()).Calls))
 	withDefaults(schema.Definitions["Server"], reflect.ValueOf(Server{Way: WayAuto, Poll: Duration(defaultPoll)}))
 	for _, def := range schema.Definitions {
 		for p := def.Properties.Oldest(); p != nil; p = p.Next() {
@@ -164,11 +165,12 @@ func reference(t *testing.T, schema *jsonschema.Schema) []byte {
 		{Title: "The file", Description: "All keys are optional."},
 		{Title: "tls"},
 		{Title: "sessions"},
+		{Title: "calls"},
 		{Title: "servers[]"},
 		{Title: "servers[].tls"},
 		{Title: "virtualServers[]"},
 	}
-	for i, name := range []string{"Config", "ListenerTLS", "Sessions", "Server", "ServerTLS", "VirtualServer"} {
+	for i, name := range []string{"Config", "ListenerTLS", "Sessions", "Calls", "Server", "ServerTLS", "VirtualServer"} {
 		def := schema.Definitions[name]
 		require.NotNil(t, def, name)
 		if i > 0 {

@@ -18,10 +18,10 @@ func TestErrors(t *testing.T) {
 	server := func(rest string) string { return "servers:\n- {name: a, url: http://h/mcp, " + rest + "}" }
 	for _, tc := range []struct{ name, file, want string }{
 		// What no type has.
-		{"unknown key", "lisen: x", `1:1: lisen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, stateDir, sessions, servers, virtualServers`},
+		{"unknown key", "lisen: x", `1:1: lisen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, stateDir, sessions, calls, servers, virtualServers`},
 		{"unknown key far", "sessions: {zzz: 1}", `1:12: sessions.zzz: unknown key; expected one of keyFile, store, lifetime, idleTimeout`},
 		{"unknown key in a server", server("header: {}"), `2:32: servers[0].header: unknown key (did you mean "headers"?); expected one of name, url, prefix, headers, timeout, poll, way, tls, group, labels`},
-		{"case", "Listen: x", `1:1: Listen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, stateDir, sessions, servers, virtualServers`},
+		{"case", "Listen: x", `1:1: Listen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, stateDir, sessions, calls, servers, virtualServers`},
 		{"duplicate key", "listen: :1\nlisten: :2", `2:1: listen: this key is already there, at line 1, column 1`},
 		{"duplicate header", server("headers: {A: b, A: c}"), `2:48: servers[0].headers.A: this key is already there, at line 2, column 42`},
 		{"missing keys", "servers:\n- {}\n", "2:3: servers[0]: the key \"name\" is missing; expected a string\n2:3: servers[0]: the key \"url\" is missing; expected a string"},
@@ -74,7 +74,7 @@ func TestErrors(t *testing.T) {
 		{"json", `{"listen": 1,}`, `1:13: not valid JSON: invalid character ',' at start of value`},
 		{"json end", "{\"listen\":\n", `2:1: the file ends in the middle of a JSON value`},
 		{"json twice", "{} {}", `1:4: expected the end of the file after the JSON value`},
-		{"json position", "{\"ü\": 1,\n\t\"listen\" : [ 1 ]}", "1:2: ü: unknown key; expected one of listen, admin, tls, bodyLimit, stateDir, sessions, servers, virtualServers\n2:13: listen: expected a string, got a list"},
+		{"json position", "{\"ü\": 1,\n\t\"listen\" : [ 1 ]}", "1:2: ü: unknown key; expected one of listen, admin, tls, bodyLimit, stateDir, sessions, calls, servers, virtualServers\n2:13: listen: expected a string, got a list"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, _, err := Parse("f", []byte(tc.file), testEnv())

@@ -23,7 +23,7 @@ type Env = func(name string) (string, bool)
 func Load(path string, env Env) (*Config, []Warning, error) {
 	f, err := os.Open(path) //nolint:gosec // the operator names the file
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("%s: there is no such file: %w", path, fs.ErrNotExist)
+		return nil, nil, fmt.Errorf("%s: %w: check the name of the configuration", path, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
@@ -128,6 +128,7 @@ func defaults(env Env) *Config {
 		Admin:     "127.0.0.1:8090",
 		BodyLimit: 4 << 20,
 		StateDir:  defaultStateDir(env),
+		Calls:     Calls{Direct: true},
 		Sessions: Sessions{
 			KeyFile:     "keys",
 			Store:       "memory",

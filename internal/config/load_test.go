@@ -29,6 +29,7 @@ func TestDefaults(t *testing.T) {
 	assert.Empty(t, warnings)
 	assert.Equal(t, &Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8090", BodyLimit: 4 << 20, StateDir: "/home/op/.local/state/patchbay",
+		Calls: Calls{Direct: true},
 		Sessions: Sessions{
 			KeyFile: "/home/op/.local/state/patchbay/keys", Store: "memory",
 			Lifetime: Duration(30 * 24 * time.Hour), IdleTimeout: Duration(30 * time.Minute),

@@ -18,6 +18,7 @@ type Metrics struct {
 	decision prometheus.Histogram
 	dropped  prometheus.Counter
 	panics   prometheus.Counter
+	rescues  *prometheus.CounterVec
 }
 
 // Gauges are read when the metrics are scraped.
@@ -47,8 +48,12 @@ func New(reg prometheus.Registerer, g Gauges) *Metrics {
 			Name: "patchbay_panics_total",
 			Help: "Panics in a request; each ended that request alone.",
 		}),
+		rescues: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "patchbay_rescues_total",
+			Help: "Direct event streams that broke off, by where their client was told: its GET stream, kept for the next one, or lost.",
+		}, []string{"to"}),
 	}
-	reg.MustRegister(m.requests, m.decision, m.dropped, m.panics,
+	reg.MustRegister(m.requests, m.decision, m.dropped, m.panics, m.rescues,
 		gauge("patchbay_sessions", "Client sessions in memory.", g.Sessions),
 		gauge("patchbay_streams", "Open GET streams of clients.", g.Streams))
 	return m
@@ -68,6 +73,9 @@ func (m *Metrics) Request(method, way, outcome string, decision time.Duration) {
 
 // StreamDropped counts a GET stream whose client did not read.
 func (m *Metrics) StreamDropped() { m.dropped.Inc() }
+
+// Rescue counts an error of a direct call that broke off.
+func (m *Metrics) Rescue(to string) { m.rescues.WithLabelValues(to).Inc() }
 
 // Panic counts a panic in a request.
 func (m *Metrics) Panic() { m.panics.Inc() }

@@ -27,6 +27,8 @@ const (
 	KeyID = "id"
 	// KeyServer is the server's name.
 	KeyServer = "server"
+	// KeyTool is the tool's own name at the server, for the access log.
+	KeyTool = "tool"
 	// KeyRecover is the sealed recovery context.
 	KeyRecover = "recover"
 )
