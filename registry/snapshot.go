@@ -93,6 +93,10 @@ func (s *Snapshot) Server(name string) (*Server, bool) {
 	return srv, ok
 }
 
+// Tools returns all tools in their order, also those of servers that are not
+// available now. The caller must not change it.
+func (s *Snapshot) Tools() []*Entry { return s.tools.all }
+
 // Tool returns the tool of that final name, also that of a server that is not
 // available now.
 func (s *Snapshot) Tool(name string) (*Entry, bool) {

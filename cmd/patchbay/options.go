@@ -21,7 +21,7 @@ func (o *options) register(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVarP(&o.config, "config", "c", "", "configuration file: patchbay.yaml, or the mcpServers JSON of a desktop client")
 	f.StringVar(&o.listen, "listen", "", "address of the MCP endpoint (default: the configuration's, else 127.0.0.1:8080)")
-	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz and /readyz (default: the configuration's, else 127.0.0.1:8090)")
+	f.StringVar(&o.admin, "admin", "", "address of /metrics, /healthz, /readyz and /api/v1 (default: the configuration's, else 127.0.0.1:8090)")
 	f.StringVar(&o.stateDir, "state-dir", "", "directory for what must survive a restart (default: the configuration's, else ~/.local/state/patchbay)")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 }

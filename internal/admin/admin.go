@@ -1,9 +1,11 @@
 // Package admin is the gateway's second port, for operators and their tools:
-// /metrics, /healthz and /readyz. It decides nothing and changes nothing.
+// /metrics, /healthz, /readyz, and what is known of servers and tools as JSON
+// (api.go). It decides nothing and changes nothing, and shows no secret: of a
+// server's address the scheme and host, of its headers nothing.
 //
 // Flow: New makes the handler from what main gives it, Serve serves it until its
 // context ends. The handler asks back at each request: the Gatherer for metrics,
-// Ready for the state.
+// Ready for the state, the Catalog for a Snapshot.
 //
 // Concurrency: handlers run at the same time, so Ready and the Gatherer must be
 // safe for that; the package itself keeps no mutable state.
@@ -38,6 +40,8 @@ const (
 type Options struct {
 	// Gatherer is what /metrics shows.
 	Gatherer prometheus.Gatherer
+	// Catalog is what /api/v1 shows.
+	Catalog Catalog
 	// Ready tells whether the gateway can serve, and if not, what is waited
 	// for, in a few words.
 	Ready func() (ready bool, waitingFor string)
@@ -48,29 +52,49 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// endpoint is one page of the admin port.
+type endpoint struct {
+	path  string
+	serve http.Handler
+}
+
+// endpoints are all pages; docs/operations.md lists them, as a test checks.
+func endpoints(o Options) []endpoint {
+	a := &api{catalog: o.Catalog}
+	return []endpoint{
+		{"/metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
+			ErrorLog:            slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
+			MaxRequestsInFlight: maxScrapes,
+			Timeout:             writeTimeout / 2,
+		})},
+		{"/healthz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { text(w, http.StatusOK, "ok") })},
+		{"/readyz", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if ready, waitingFor := o.Ready(); !ready {
+				text(w, http.StatusServiceUnavailable, "not ready: "+waitingFor)
+				return
+			}
+			text(w, http.StatusOK, "ok")
+		})},
+		{"/api/v1/servers", http.HandlerFunc(a.servers)},
+		{"/api/v1/servers/{name}", http.HandlerFunc(a.server)},
+		{"/api/v1/tools", http.HandlerFunc(a.tools)},
+	}
+}
+
 // New returns the handler: /metrics (Prometheus text format), /healthz (200 as
-// long as the process serves) and /readyz (200, or 503 with what is waited for).
-// Anything else is 404. A Host header with another name is 403: a web page whose
-// name was made to point here (DNS rebinding) must not read this port.
+// long as the process serves), /readyz (200, or 503 with what is waited for) and
+// the JSON of /api/v1, which docs/operations.md describes. Anything else is 404.
+// A Host header with another name is 403: a web page whose name was made to point
+// here (DNS rebinding) must not read this port.
 func New(o Options) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Gatherer, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn),
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             writeTimeout / 2,
-	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		text(w, http.StatusOK, "ok")
-	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if ready, waitingFor := o.Ready(); !ready {
-			text(w, http.StatusServiceUnavailable, "not ready: "+waitingFor)
-			return
-		}
-		text(w, http.StatusOK, "ok")
-	})
+	var paths []string
+	for _, e := range endpoints(o) {
+		mux.Handle("GET "+e.path, e.serve)
+		paths = append(paths, e.path)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-		text(w, http.StatusNotFound, "there is only GET /metrics, /healthz and /readyz here")
+		text(w, http.StatusNotFound, "there is only GET "+strings.Join(paths, ", ")+" here")
 	})
 	hosts := map[string]bool{"localhost": true}
 	for _, h := range o.Hosts {

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"patchbay.dev/registry"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,8 +49,11 @@ func get(t *testing.T, address, path, host string) (int, string) {
 }
 
 func options(ready *atomic.Bool) Options {
+	gatherer := prometheus.NewRegistry()
+	gatherer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "probe"}, func() float64 { return 1 }))
 	return Options{
-		Gatherer: prometheus.NewRegistry(),
+		Gatherer: gatherer,
+		Catalog:  registry.New(slog.New(slog.DiscardHandler)),
 		Ready:    func() (bool, string) { return ready.Load(), "2 servers are not yet tried" },
 		Hosts:    []string{"Gateway.example"},
 		Log:      slog.New(slog.DiscardHandler),
@@ -58,11 +63,6 @@ func options(ready *atomic.Bool) Options {
 func TestPages(t *testing.T) {
 	var ready atomic.Bool
 	o := options(&ready)
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(NewCollector(CountsFunc(func() Counts {
-		return Counts{Servers: map[string]int{"ready": 2, "unavailable": 0}, Tools: 41}
-	})))
-	o.Gatherer = registry
 	address := start(t, New(o))
 
 	status, body := get(t, address, "/healthz", "")
@@ -78,13 +78,11 @@ func TestPages(t *testing.T) {
 
 	status, body = get(t, address, "/metrics", "")
 	assert.Equal(t, http.StatusOK, status)
-	assert.Contains(t, body, "patchbay_servers{state=\"ready\"} 2\n")
-	assert.Contains(t, body, "patchbay_servers{state=\"unavailable\"} 0\n")
-	assert.Contains(t, body, "patchbay_tools 41\n")
+	assert.Contains(t, body, "probe 1\n")
 
 	status, body = get(t, address, "/debug/pprof/", "")
 	assert.Equal(t, http.StatusNotFound, status)
-	assert.Contains(t, body, "/metrics, /healthz and /readyz")
+	assert.Contains(t, body, "/metrics, /healthz, /readyz, /api/v1/servers")
 
 	res, err := http.Post("http://"+address+"/healthz", "text/plain", strings.NewReader("x"))
 	require.NoError(t, err)

@@ -1,54 +1,92 @@
 package admin
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-// Counts is what the registry looks like at one moment.
-type Counts struct {
-	// Servers is how many servers are in each state. States without a server
-	// are in it too, so that their series go to 0 instead of away.
-	Servers map[string]int
-	// Tools is how many tools are listed, of all servers.
-	Tools int
+	"patchbay.dev/registry"
+)
+
+// Catalog is the registry as this package sees it. Snapshot is called at each
+// request and scrape, and from several goroutines.
+type Catalog interface {
+	Snapshot() *registry.Snapshot
 }
 
-// CountsSource is the registry as the collector sees it. Counts is called at
-// each scrape, and from several goroutines.
-type CountsSource interface {
-	Counts() Counts
-}
-
-// CountsFunc makes a CountsSource of a function.
-type CountsFunc func() Counts
-
-// Counts calls the function.
-func (f CountsFunc) Counts() Counts { return f() }
+const (
+	// maxServerLabels bounds the values of the label server: the first servers
+	// in their order have one of their own.
+	maxServerLabels = 100
+	// otherServers is the label of all further ones. No server can have it: a
+	// server's name has no upper case.
+	otherServers = "OTHER"
+)
 
 type collector struct {
-	source         CountsSource
-	servers, tools *prometheus.Desc
+	catalog                     Catalog
+	servers, up, tools, dropped *prometheus.Desc
 }
 
-// NewCollector returns the gauges patchbay_servers{state} and patchbay_tools,
-// read from the source at each scrape.
-func NewCollector(source CountsSource) prometheus.Collector {
+// NewCollector returns the gauges patchbay_servers{state},
+// patchbay_server_up{server}, patchbay_tools and patchbay_items_dropped, read
+// from the catalog at each scrape.
+func NewCollector(catalog Catalog) prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
 	return &collector{
-		source:  source,
-		servers: prometheus.NewDesc("patchbay_servers", "MCP servers by state.", []string{"state"}, nil),
-		tools:   prometheus.NewDesc("patchbay_tools", "Tools of all servers that are listed.", nil, nil),
+		catalog: catalog,
+		servers: desc("patchbay_servers", "MCP servers by state.", "state"),
+		up:      desc("patchbay_server_up", "1 when the MCP server is ready; OTHER stands for those after the first 100, and is 1 when all of them are.", "server"),
+		tools:   desc("patchbay_tools", "Tools of all servers that are listed."),
+		dropped: desc("patchbay_items_dropped", "Tools, prompts and resources of servers that clients do not get, because something is wrong with them."),
 	}
 }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	out <- c.servers
-	out <- c.tools
+	for _, d := range []*prometheus.Desc{c.servers, c.up, c.tools, c.dropped} {
+		out <- d
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
-	counts := c.source.Counts()
-	for state, n := range counts.Servers {
-		out <- prometheus.MustNewConstMetric(c.servers, prometheus.GaugeValue, float64(n), state)
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	out <- prometheus.MustNewConstMetric(c.tools, prometheus.GaugeValue, float64(counts.Tools))
+	states := map[registry.State]int{}
+	tools, dropped, otherUp := 0, 0, 1.0
+	all := c.catalog.Snapshot().Servers()
+	for i, srv := range all {
+		states[srv.State]++
+		tools += srv.Listed
+		dropped += droppedOf(srv)
+		up := 0.0
+		if srv.State == registry.Ready {
+			up = 1
+		}
+		if i < maxServerLabels {
+			gauge(c.up, up, srv.Config.Name)
+		} else {
+			otherUp = min(otherUp, up)
+		}
+	}
+	if len(all) > maxServerLabels {
+		gauge(c.up, otherUp, otherServers)
+	}
+	for _, state := range registry.States() { // those of no server too: 0, not absent
+		gauge(c.servers, float64(states[state]), state.String())
+	}
+	gauge(c.tools, float64(tools))
+	gauge(c.dropped, float64(dropped))
+}
+
+func droppedOf(srv *registry.Server) int {
+	n := 0
+	for i := range srv.Problems {
+		if srv.Problems[i].Dropped {
+			n++
+		}
+	}
+	return n
 }

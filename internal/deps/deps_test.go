@@ -46,7 +46,7 @@ var allowed = map[string][]string{
 	"internal/demo":       {},
 	"internal/deps":       {},
 	"internal/mcptest":    {"internal/mcp"},
-	"internal/admin":      {"registry"},
+	"internal/admin":      {"registry", "internal/config"},
 	"internal/reload":     {"internal/config"},
 	"internal/upstream":   {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private"},
 }
