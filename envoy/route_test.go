@@ -50,7 +50,7 @@ func noPrivateHeaders(t *testing.T, s seen) {
 var forged = []string{
 	"X-Patchbay-Cluster", "beta", "x-patchbay-cluster", "beta", "X-PATCHBAY-Recover", "forged", "x-patchbay-lost", "400", "X-Patchbay-Other", "1",
 	"X-Envoy-Upstream-Rq-Timeout-Ms", "1", "X-Envoy-Retry-On", "5xx", "X-Envoy-Max-Retries", "5", "x-envoy-original-path", "/x",
-	"X-Envoy-Upstream-Alt-Stat-Name", "x", "X-Envoy-Decorator-Operation", "x", "X-Envoy-Internal", "true", "X-Forwarded-For", "10.0.0.1",
+	"X-Envoy-Upstream-Alt-Stat-Name", "x", "X-Envoy-Decorator-Operation", "x", "X-Envoy-Internal", "true", "X-Envoy-Anything", "1", "X-Forwarded-For", "10.0.0.1",
 }
 
 func TestDirect(t *testing.T) { // D8
@@ -80,6 +80,13 @@ func TestDirect(t *testing.T) { // D8
 	assert.Equal(t, []string{"/backend/mcp", "backend.test", body84}, []string{got[0].path, got[0].host, string(got[0].body)})
 	noPrivateHeaders(t, got[0])
 	assert.Empty(t, got[0].header.Get("X-Forwarded-For"))
+
+	// To a request without X-Forwarded-For from such an address Envoy gives the
+	// trust of an internal one.
+	r = g.do("POST", "/mcp?x=1", []byte(body84), append([]string{"x-test-to", "alpha"}, forged[:len(forged)-2]...)...)
+	assert.Equal(t, "alpha", r.body)
+	require.Len(t, alpha.requests(), 2)
+	noPrivateHeaders(t, alpha.requests()[1])
 
 	// Without a decision of ext_proc the forged header leads nowhere.
 	r = g.do("POST", "/mcp", []byte(body84), forged...)
