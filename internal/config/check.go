@@ -86,6 +86,9 @@ func (p *problems) checkFiles(c *Config) {
 		p.errorf("stateDir", noStateDir)
 	}
 	c.StateDir = p.absolute(c.StateDir)
+	if c.Calls.Log != "" && c.Calls.Log != "-" {
+		c.Calls.Log = p.absolute(c.Calls.Log)
+	}
 	if !filepath.IsAbs(c.Sessions.KeyFile) {
 		c.Sessions.KeyFile = filepath.Join(c.StateDir, c.Sessions.KeyFile)
 	}

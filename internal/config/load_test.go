@@ -51,6 +51,7 @@ admin: "[::1]:9001"
 bodyLimit: 512KiB
 stateDir: state
 sessions: {keyFile: k/seal, store: memory, lifetime: 24h, idleTimeout: 90s}
+calls: {direct: false, log: calls.json}
 servers:
 - &first
   name: weather-2
@@ -73,6 +74,7 @@ virtualServers:
 	assert.Equal(t, &Config{
 		Listen: "0.0.0.0:9000", Admin: "[::1]:9001", BodyLimit: 512 << 10, StateDir: "/etc/patchbay/state",
 		Sessions: Sessions{KeyFile: "/etc/patchbay/state/k/seal", Store: "memory", Lifetime: Duration(24 * time.Hour), IdleTimeout: Duration(90 * time.Second)},
+		Calls:    Calls{Log: "/etc/patchbay/calls.json"},
 		Servers: []Server{{
 			Name: "weather-2", URL: "https://h.example:8443/v1/mcp?q=${x}", Prefix: &empty,
 			Headers: map[string]string{"Authorization": "Bearer a${b}a${b}", "X-Literal": "${TOKEN} $ $x $$"},
