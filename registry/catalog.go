@@ -68,3 +68,11 @@ const (
 	ReasonNameInvalid                Reason = "NameInvalid"
 	ReasonLimitExceeded              Reason = "LimitExceeded"
 )
+
+// Reasons returns all reasons but ReasonNone.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonUnreachable, ReasonCredentialInvalid, ReasonProtocolVersionUnsupported, ReasonProtocolError,
+		ReasonToolNameConflict, ReasonSchemaInvalid, ReasonNameInvalid, ReasonLimitExceeded,
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/sync/errgroup"
 
 	"patchbay.dev/broker"
@@ -92,7 +93,8 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 	if g.calls, g.callLog, err = newRecorder(cfg.Calls, g.gatherer); err != nil {
 		return nil, err
 	}
-	g.gatherer.MustRegister(admin.NewCollector(g.registry))
+	g.gatherer.MustRegister(admin.NewCollector(g.registry),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	g.envoy = envoy.NewMetrics(g.gatherer)
 	g.xds = envoy.NewXDS(log, g.envoy)
 	rt := &router.Router{Sessions: g.table, Catalog: g.registry, BodyLimit: cfg.BodyLimit}
