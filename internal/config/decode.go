@@ -120,6 +120,12 @@ func (p *problems) decodeScalar(path string, n *node, v reflect.Value) {
 		p.decodeDuration(path, n, v)
 		return
 	}
+	if v.Kind() == reflect.Bool {
+		if p.expect(path, n, kindBool) {
+			v.SetBool(strings.EqualFold(n.text, "true")) // YAML has True and TRUE too
+		}
+		return
+	}
 	if n.kind == kindNumber || n.kind == kindBool {
 		p.errorf(path, "expected %s, got %s: put it in quotes", expected(v.Type()), n.kind)
 		return
@@ -183,6 +189,8 @@ func expected(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Duration]():
 		return `a duration such as "30s" or "1h30m"`
+	case t.Kind() == reflect.Bool:
+		return kindBool.String()
 	case t.Kind() == reflect.Slice:
 		return kindList.String()
 	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:

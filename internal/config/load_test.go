@@ -84,9 +84,9 @@ virtualServers:
 		VirtualServers: []VirtualServer{{Name: "ns/x", Tools: []string{"weather_*"}}},
 	}, c)
 	assert.Equal(t, []string{
-		"/etc/patchbay/patchbay.yaml:19:10: servers[0].group: group has no effect yet",
-		"/etc/patchbay/patchbay.yaml:20:11: servers[0].labels: labels has no effect yet",
-		"/etc/patchbay/patchbay.yaml:22:1: virtualServers: virtualServers has no effect yet",
+		"/etc/patchbay/patchbay.yaml:20:10: servers[0].group: group has no effect yet",
+		"/etc/patchbay/patchbay.yaml:21:11: servers[0].labels: labels has no effect yet",
+		"/etc/patchbay/patchbay.yaml:23:1: virtualServers: virtualServers has no effect yet",
 	}, texts(warnings))
 }
 
@@ -136,4 +136,17 @@ func TestLoadReadsAFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("#", maxFileBytes+1)), 0o600))
 	_, _, err = Load(path, testEnv())
 	require.EqualError(t, err, path+": the file is larger than 1 MiB")
+}
+
+func TestBooleans(t *testing.T) {
+	for text, want := range map[string]bool{"true": true, "True": true, "false": false, "FALSE": false} {
+		c, _, err := Parse("f.yaml", []byte("calls: {direct: "+text+"}"), testEnv())
+		require.NoError(t, err, text)
+		assert.Equal(t, want, c.Calls.Direct, text)
+	}
+	c, _, err := Parse("f.json", []byte(`{"calls":{"direct":false}}`), testEnv())
+	require.NoError(t, err)
+	assert.False(t, c.Calls.Direct)
+	_, _, err = Parse("f.yaml", []byte("calls: {direct: 'true'}"), testEnv())
+	require.ErrorContains(t, err, "f.yaml:1:17: calls.direct: expected true or false, got a string")
 }
