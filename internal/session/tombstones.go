@@ -1,13 +1,10 @@
 package session
 
 import (
-	"bufio"
 	"bytes"
 	"container/heap"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -21,15 +18,17 @@ const DefaultMaxTombstones = 1 << 18
 
 // Tombstones remembers ids that ended before their expiry, in a file if it has
 // one: a line "id expiry" each (hex, Unix seconds), synced before Add returns.
+// Processes with the same file keep each other's lines; they learn of them when
+// they start.
 type Tombstones struct {
 	path string
 	max  int
 	now  func() time.Time
 
-	// writing is held while the file is written to, and taken before mu.
+	// writing is held while the file is used, and taken before mu.
 	writing sync.Mutex
 	file    *os.File // guarded by writing; nil = memory only, or closed
-	lines   int      // guarded by writing: lines in the file
+	lines   int      // guarded by writing: lines in the file, as far as this process knows
 	torn    bool     // guarded by writing: the file may end in half a line
 
 	mu      sync.RWMutex
@@ -73,46 +72,15 @@ func openTombstones(path string, now func() time.Time, limit int) (*Tombstones, 
 	if path == "" {
 		return t, nil
 	}
-	if err := t.load(); err != nil {
-		return nil, err
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("write the ended sessions: %w", err)
 	}
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	err := os.MkdirAll(filepath.Dir(path), 0o700)
-	if err == nil {
-		err = t.rewriteLocked()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("write the ended sessions: %w", err)
+	if err := t.alone(t.rewriteLocked); err != nil {
+		return nil, err
 	}
 	return t, nil
-}
-
-// load reads the file. A last line without its end was torn by a crash before
-// Add returned, and is left out.
-func (t *Tombstones) load() error {
-	data, err := os.ReadFile(t.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read the ended sessions: %w", err)
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := 0
-	for line := range bytes.Lines(data) {
-		n++
-		if line[len(line)-1] != '\n' {
-			break
-		}
-		x, ok := parseTomb(line[:len(line)-1])
-		if !ok {
-			return fmt.Errorf("%s:%d: not an ended session; remove the line, or the file to accept all ended sessions again", t.path, n)
-		}
-		t.insertLocked(x)
-	}
-	return nil
 }
 
 func parseTomb(line []byte) (x tomb, ok bool) {
@@ -165,66 +133,10 @@ func (t *Tombstones) Add(id ID, expires time.Time) error {
 	}
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	if err := t.writeLocked(x); err != nil {
-		return fmt.Errorf("write the ended sessions: %w", err)
-	}
-	return nil
-}
-
-// writeLocked appends one line; the file is written anew when it has become much
-// longer than what it says, or after a failed write. t.writing is held.
-func (t *Tombstones) writeLocked(x tomb) error {
 	if t.file == nil {
-		return os.ErrClosed
+		return fmt.Errorf("write the ended sessions: %w", os.ErrClosed)
 	}
-	t.mu.RLock()
-	live := len(t.order)
-	t.mu.RUnlock()
-	if t.torn || t.lines > 2*live+1024 {
-		return t.rewriteLocked()
-	}
-	if _, err := t.file.Write(x.append(nil)); err != nil {
-		t.torn = true
-		return err
-	}
-	t.lines++
-	if err := t.file.Sync(); err != nil {
-		t.torn = true
-		return err
-	}
-	return nil
-}
-
-// rewriteLocked replaces the file with what is in memory. t.writing is held.
-func (t *Tombstones) rewriteLocked() error {
-	t.mu.RLock()
-	var text bytes.Buffer
-	w := bufio.NewWriter(&text)
-	lines := len(t.order)
-	for _, x := range t.order {
-		_, _ = w.Write(x.append(w.AvailableBuffer())) // to memory
-	}
-	_ = w.Flush()
-	t.mu.RUnlock()
-	tmp, err := writeTemp(t.path, text.Bytes())
-	if err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, t.path); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	if err := syncDir(filepath.Dir(t.path)); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(t.path, os.O_WRONLY|os.O_APPEND, 0)
-	if err != nil {
-		return err
-	}
-	if t.file != nil {
-		_ = t.file.Close() // its name is gone, and each line was synced
-	}
-	t.file, t.lines, t.torn = f, lines, false
-	return nil
+	return t.alone(func() error { return t.appendLocked(x) })
 }
 
 // Has tells whether id has ended.

@@ -3,6 +3,7 @@ package session
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -96,4 +97,55 @@ func TestTombstonesFailedWrite(t *testing.T) {
 	require.NoError(t, good.Close())
 	require.NoError(t, ts.Add(ID{2}, epoch.Add(time.Hour)), "writes the file anew")
 	assert.Equal(t, 2, openTombs(t, path, epoch).Len())
+}
+
+// Two processes with one file keep each other's lines, whoever writes it anew.
+func TestTombstonesShared(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ended")
+	one := openTombs(t, path, epoch)
+	two := openTombs(t, path, epoch) // replaces the file that one has open
+	require.NoError(t, one.Add(ID{1}, epoch.Add(time.Hour)))
+	require.NoError(t, two.Add(ID{2}, epoch.Add(time.Hour)))
+	require.NoError(t, one.Add(ID{3}, epoch.Add(time.Hour)))
+	two.lines = 5000 // it finds the file too long
+	require.NoError(t, two.Add(ID{4}, epoch.Add(time.Hour)))
+	require.NoError(t, one.Add(ID{5}, epoch.Add(time.Hour)))
+	after := openTombs(t, path, epoch)
+	for i := range 5 {
+		assert.True(t, after.Has(ID{byte(i + 1)}), "%d", i+1)
+	}
+}
+
+// A process that was killed while it wrote spoils no line of another one.
+func TestTombstonesTornByAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ended")
+	ts := openTombs(t, path, epoch)
+	require.NoError(t, ts.Add(ID{1}, epoch.Add(time.Hour)))
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	require.NoError(t, err)
+	_, err = f.WriteString("0123")
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	require.NoError(t, ts.Add(ID{2}, epoch.Add(time.Hour)))
+	after := openTombs(t, path, epoch)
+	assert.True(t, after.Has(ID{1}) && after.Has(ID{2}))
+}
+
+func TestTombstonesSharedAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ended")
+	var wg sync.WaitGroup
+	for p := range 4 {
+		wg.Go(func() {
+			ts, err := OpenTombstones(path, at(epoch))
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer ts.Close() //nolint:errcheck // a test
+			for i := range 20 {
+				assert.NoError(t, ts.Add(ID{byte(p), byte(i), 1}, epoch.Add(time.Hour)))
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 80, openTombs(t, path, epoch).Len())
 }
