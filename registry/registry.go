@@ -61,7 +61,7 @@ func (r *Registry) Add(s config.Server) {
 		case old.cfg.ToolPrefix() == s.ToolPrefix(): // all that rendering looks at but the name
 			e.items = old.items
 		case old.catalog != nil:
-			e.items = render(&s, old.catalog)
+			e.items = render(&s, old.catalog, nil)
 		}
 		r.order = replaceAt(r.order, i, e)
 	} else {
@@ -107,7 +107,7 @@ func (r *Registry) Reorder(names []string) {
 func (r *Registry) Restore(name string, c *Catalog, f Facts) {
 	r.update(name, func(e *entry) {
 		if e.catalog == nil {
-			e.facts, e.catalog, e.items = f, c, render(&e.cfg, c)
+			e.facts, e.catalog, e.items = f, c, render(&e.cfg, c, e.items)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func (r *Registry) SetReady(name string, c *Catalog, f Facts) {
 	r.update(name, func(e *entry) {
 		e.state, e.reason, e.message, e.facts = Ready, ReasonNone, "", f
 		if e.catalog != c {
-			e.catalog, e.items = c, render(&e.cfg, c)
+			e.catalog, e.items = c, render(&e.cfg, c, e.items)
 		}
 	})
 }

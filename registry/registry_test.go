@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -270,6 +272,67 @@ func TestRoutable(t *testing.T) {
 	r.Add(slow)
 	now, _ = r.Snapshot().Server("s")
 	assert.False(t, now.Direct())
+}
+
+// G7: what did not change keeps its bytes, what did is rendered anew, also under
+// another prefix.
+func TestChangedItemsAreRenderedAnew(t *testing.T) {
+	r, log := newRegistry(t)
+	r.Add(server("s"))
+	r.SetReady("s", &registry.Catalog{Tools: []registry.Item{tool("a", ""), tool("b", ""), tool("c", "")}}, registry.Facts{})
+	before := r.Snapshot()
+	var events []registry.Event
+	r.Subscribe(func(ev registry.Event) { events = append(events, ev) })
+	bad := registry.Item{Name: "c", Raw: []byte(`{"name":"c","inputSchema":{"type":"array"}}`)}
+	r.SetReady("s", &registry.Catalog{Tools: []registry.Item{tool("b", `,"x":1`), tool("a", ""), tool("a", ""), bad}}, registry.Facts{})
+	require.Len(t, events, 1)
+	assert.Equal(t, []registry.Change{{Kind: registry.Tools, Removed: []string{"s_c"}, Changed: []string{"s_b"}}}, events[0].Changes)
+	old, _ := before.Tool("s_a")
+	now, _ := r.Snapshot().Tool("s_a")
+	assert.Equal(t, string(old.Listed), string(now.Listed))
+	assert.Contains(t, log.String(), "twice", "the second a")
+	r.Add(server("s", "p-"))
+	assert.Equal(t, []string{"p-b", "p-a"}, listed(t, r, registry.Tools))
+	r.SetReady("s", &registry.Catalog{Tools: []registry.Item{tool("a", "")}}, registry.Facts{})
+	assert.Equal(t, []string{"p-a"}, listed(t, r, registry.Tools))
+}
+
+// A restored catalog holds its names, and gives way to what the server says.
+func TestRestore(t *testing.T) {
+	r, _ := newRegistry(t)
+	r.Add(server("a", ""))
+	r.Add(server("b", ""))
+	r.Restore("a", tools("x"), registry.Facts{Revision: "2025-06-18"})
+	r.Restore("none", tools("x"), registry.Facts{})
+	r.SetReady("b", tools("x"), registry.Facts{})
+	assert.Equal(t, []string{"b_x"}, listed(t, r, registry.Tools), "x is a's, though a is not there yet")
+	r.SetReady("a", tools("y"), registry.Facts{})
+	assert.Equal(t, []string{"y", "x"}, listed(t, r, registry.Tools))
+	r.Restore("a", tools("z"), registry.Facts{})
+	assert.Equal(t, []string{"y", "x"}, listed(t, r, registry.Tools), "too late")
+}
+
+// Since is when a state or its reason began.
+func TestSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, _ := newRegistry(t)
+		since := func() time.Duration {
+			srv, _ := r.Snapshot().Server("s")
+			return time.Since(srv.Since)
+		}
+		r.Add(server("s"))
+		time.Sleep(time.Second)
+		assert.Equal(t, time.Second, since())
+		r.SetReady("s", tools("a"), registry.Facts{})
+		time.Sleep(time.Second)
+		r.SetReady("s", tools("b"), registry.Facts{})
+		r.Add(server("s", "p"))
+		assert.Equal(t, time.Second, since(), "another catalog is no other state")
+		r.SetUnavailable("s", registry.ReasonUnreachable, "")
+		time.Sleep(time.Second)
+		r.SetUnavailable("s", registry.ReasonCredentialInvalid, "")
+		assert.Zero(t, since(), "another reason")
+	})
 }
 
 func TestReorder(t *testing.T) {
