@@ -50,11 +50,11 @@ type gateway struct {
 
 type options struct {
 	broker  func(*broker.Options)
-	h2c     bool                       // HTTP/2, as Envoy speaks with the broker
-	conn    func(*net.TCPConn)         // sees every connection of a client
-	servers []config.Server            // with a watcher each
-	now     func() time.Time           // of the sessions
-	server  func(*http.Server)         // changes the HTTP server
+	h2c     bool               // HTTP/2, as Envoy speaks with the broker
+	conn    func(*net.TCPConn) // sees every connection of a client
+	servers []config.Server    // with a watcher each
+	now     func() time.Time   // of the sessions
+	server  func(*http.Server) // changes the HTTP server
 }
 
 // start makes a gateway that ends with the test, and waits until its servers
