@@ -43,9 +43,22 @@ test: tools ## go vet and all tests with the race detector (some packages: PKG=.
 	$(if $(RACE),,@echo "make test: no C compiler, so the tests run without the race detector" >&2)
 	ENVOY_BIN='$(ENVOY_BIN)' PATCHBAY_PYTHON='$(PY)/bin/python' go test $(RACE) $(ARGS) $(or $(PKG),./...)
 
+.PHONY: bench
+bench: build envoy ## measure the gateway through Envoy, into docs/benchmarks.md (7 minutes; BENCH=quick: 1 minute, not written)
+	go build -o bin/bench ./bench
+	ENVOY_BIN='$(ENVOY_BIN)' bin/bench $(if $(filter quick,$(BENCH)),-rounds 3 -time 1s -micro=false,-out docs/benchmarks.md) $(ARGS)
+
+# The packages that have benchmarks.
+BENCHED = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
+
 .PHONY: bench-micro
-bench-micro: ## Go benchmarks (some packages: PKG=./router)
-	go test -run '^$$' -bench . -benchmem $(or $(PKG),./...)
+bench-micro: $(TOOLS)/benchstat ## Go benchmarks of hot functions, against the last commit (some packages: PKG=./router)
+	scripts/bench-micro $(TOOLS)/benchstat $(or $(PKG),$(BENCHED))
+
+$(TOOLS)/benchstat: tools/bench/go.mod tools/bench/go.sum
+	mkdir -p $(TOOLS)
+	cd tools/bench && go build -o $@.new golang.org/x/perf/cmd/benchstat
+	mv $@.new $@
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target for FUZZTIME (20s)

@@ -14,31 +14,17 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/keepalive"
 
 	"patchbay.dev/envoy"
 	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/config"
+	"patchbay.dev/internal/tune"
 	"patchbay.dev/registry"
 )
 
-// streamWorkers are the goroutines that gRPC reuses for streams, two per core
-// of a small machine: starting one for each request grows its stack anew.
-const streamWorkers = 4
-
 // serveGRPC serves on l until ctx is done.
 func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
-	s := grpc.NewServer(
-		grpc.MaxRecvMsgSize(4<<20), // Envoy sends bodies in chunks of at most 64 KiB
-		grpc.MaxConcurrentStreams(65536),
-		grpc.NumStreamWorkers(streamWorkers),
-		grpc.SharedWriteBuffer(true),
-		grpc.InitialWindowSize(1<<20),
-		grpc.InitialConnWindowSize(16<<20),
-		// Envoy pings every second, to notice a frozen process; without this
-		// gRPC takes that for an attack and closes the connection.
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
-	)
+	s := grpc.NewServer(tune.GRPC()...)
 	register(s)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
@@ -49,7 +35,7 @@ func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRe
 	}
 	// Streams that are open now end with an error, which fails closed.
 	s.Stop()
-	<-done
+	_ = <-done // it says that it was stopped
 	return nil
 }
 
@@ -105,7 +91,7 @@ func (g *gateway) serveBroker(ctx context.Context, l net.Listener) error {
 	if err := s.Shutdown(end); err != nil {
 		_ = s.Close() // what still runs has had its time
 	}
-	<-done
+	_ = <-done // it says that it was closed
 	return nil
 }
 

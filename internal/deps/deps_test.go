@@ -23,6 +23,8 @@ const module = "patchbay.dev/"
 var allowed = map[string][]string{
 	"cmd/patchbay": {"*"},
 	"e2e":          {"*"},
+	// bench: measures what is built, with the gateway's own Envoy configuration.
+	"bench": {"envoy", "internal/private", "internal/tune"},
 
 	// router: pure decisions. session.Table answers its one question about a
 	// session, from memory; a copy of its types here would only be converted.
@@ -45,6 +47,7 @@ var allowed = map[string][]string{
 	"internal/calls":      {},
 	"internal/demo":       {},
 	"internal/deps":       {},
+	"internal/tune":       {},
 	"internal/mcptest":    {"internal/mcp"},
 	"internal/admin":      {"registry", "internal/config"},
 	"internal/reload":     {"internal/config"},

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// warmUp comes before each window: connections that idled out are opened again,
+// and caches and the other process's pages are there.
+const warmUp = 300 * time.Millisecond
+
+// sample is one window of one shape.
+type sample struct {
+	rate       float64       // requests a second
+	p50, p99   time.Duration // of a request
+	envoy, own time.Duration // CPU per request of Envoy and of the Go process
+}
+
+func (s *sample) cpu() time.Duration { return s.envoy + s.own }
+
+// samples are all windows of one case, by shape, in the order of the rounds.
+type samples struct {
+	c       *benchCase
+	shapes  []string // in the order in which they were measured
+	windows map[string][]sample
+}
+
+// measure goes round the shapes of a running stage with one case.
+func (s *stage) measure(ctx context.Context, k *benchCase, progress io.Writer) (*samples, error) {
+	out := &samples{c: k, windows: map[string][]sample{}}
+	want := map[string]*expected{}
+	for _, sh := range s.shapes {
+		out.shapes = append(out.shapes, sh.name)
+		if sh.prepare != nil {
+			if err := sh.prepare(k); err != nil {
+				return nil, err
+			}
+		}
+		e, err := sh.clients[0].learn(k, sh.fixed(k))
+		if err != nil {
+			return nil, fmt.Errorf("%s, %s: %w", sh.name, k.title, err)
+		}
+		want[sh.name] = &e
+	}
+	for round := range s.opt.rounds {
+		fmt.Fprintf(progress, "%-24s round %d of %d:", k.title, round+1, s.opt.rounds)
+		for _, sh := range s.shapes {
+			w, err := sh.window(ctx, k, want[sh.name], s.opt.time)
+			if err != nil {
+				return nil, fmt.Errorf("%s, %s: %w", sh.name, k.title, err)
+			}
+			out.windows[sh.name] = append(out.windows[sh.name], w)
+			fmt.Fprintf(progress, "  %s %.0f us", sh.name, micros(w.cpu()))
+		}
+		fmt.Fprintln(progress)
+	}
+	return out, nil
+}
+
+// window measures one shape once.
+func (sh *shape) window(ctx context.Context, k *benchCase, want *expected, during time.Duration) (sample, error) {
+	fixed := sh.fixed(k)
+	if _, err := generate(sh.clients, k, want, fixed, warmUp); err != nil {
+		return sample{}, err
+	}
+	before, err := sh.counters(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	l, err := generate(sh.clients, k, want, fixed, during)
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := sh.counters(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	if direct := after.direct - before.direct; sh.direct != nil && k.tools == 0 && direct != l.requests {
+		return sample{}, fmt.Errorf("%w: %d of %d calls went direct", errAnswer, direct, l.requests)
+	}
+	n := time.Duration(l.requests)
+	return sample{
+		rate: l.rate, p50: l.p50, p99: l.p99,
+		envoy: (after.envoy - before.envoy) / n, own: (after.own - before.own) / n,
+	}, ctx.Err() //nolint:wrapcheck // interrupted
+}
+
+// counters are read before and after a window.
+type counters struct {
+	envoy, own time.Duration
+	direct     int
+}
+
+func (sh *shape) counters(ctx context.Context) (c counters, err error) {
+	if c.envoy, err = sh.envoy.cpu(); err != nil {
+		return c, err
+	}
+	if sh.direct != nil {
+		if c.direct, err = sh.direct(ctx); err != nil {
+			return c, err
+		}
+	}
+	if sh.server != nil {
+		c.own, err = sh.server.cpu()
+	}
+	return c, err
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
