@@ -102,6 +102,10 @@ func compareMembers(t *testing.T, raw []byte, m *Message) {
 	assertText("method", top["method"], m.Method)
 	assertText("name", params["name"], m.Name)
 	assertText("uri", params["uri"], m.URI)
+	ref := decodeMap(params["ref"])
+	assertText("ref.type", ref["type"], m.RefType)
+	assertText("ref.name", ref["name"], m.RefName)
+	assertText("ref.uri", ref["uri"], m.RefURI)
 	if c := string(params["cursor"]); m.Cursor.Present() || c != "" && c != "null" && c != `""` {
 		assertRaw("cursor", params["cursor"], m.Cursor)
 	}

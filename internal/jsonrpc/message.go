@@ -73,6 +73,9 @@ type Message struct {
 	Params Span
 	// Name and URI are params.name and params.uri, absent when not strings.
 	Name, URI Text
+	// RefType, RefName and RefURI are params.ref.type, .name and .uri
+	// (completion/complete), absent when not strings.
+	RefType, RefName, RefURI Text
 	// Cursor is params.cursor of any type but null and the empty string, which
 	// ask for the first page.
 	Cursor Span

@@ -47,7 +47,7 @@ func scan(raw []byte, m *Message) error {
 	case jsontext.KindBeginArray:
 		return d.refuse(&Error{
 			Code: codeInvalid, cause: ErrBatch,
-			Message: "Invalid Request: JSON-RPC batches are not supported here; send each message by itself",
+			Message: "Invalid Request: JSON-RPC batches are not supported by this revision of MCP; send each message by itself",
 		})
 	case jsontext.KindInvalid:
 		if len(bytes.TrimSpace(raw)) == 0 {
@@ -162,6 +162,10 @@ func (s *scanner) param(key Span) error {
 		m.Meta, err = s.object(s.metaMember)
 		return err
 	}
+	if name == "ref" && s.dec.PeekKind() == jsontext.KindBeginObject {
+		_, err := s.object(s.refMember)
+		return err
+	}
 	v, err := s.value()
 	if err != nil {
 		return err
@@ -188,6 +192,23 @@ func (s *scanner) metaMember(key Span) error {
 		s.m.ProgressToken = s.scalar(v)
 	}
 	return err
+}
+
+// refMember reads one member of params.ref.
+func (s *scanner) refMember(key Span) error {
+	v, err := s.value()
+	if err != nil {
+		return err
+	}
+	switch s.name(key) {
+	case "type":
+		s.m.RefType = s.text(v)
+	case "name":
+		s.m.RefName = s.text(v)
+	case "uri":
+		s.m.RefURI = s.text(v)
+	}
+	return nil
 }
 
 func (s *scanner) id(v Span) {

@@ -7,8 +7,8 @@ const maxWord = 25
 // never written to.
 var words = [maxWord + 2][]string{
 	2:  {"id"},
-	3:  {"2.0", "uri"},
-	4:  {"name", "ping"},
+	3:  {"2.0", "ref", "uri"},
+	4:  {"name", "ping", "type"},
 	5:  {"_meta", "error"},
 	6:  {"cursor", "method", "params", "result"},
 	7:  {"jsonrpc"},
