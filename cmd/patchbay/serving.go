@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -35,7 +36,9 @@ func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRe
 	}
 	// Streams that are open now end with an error, which fails closed.
 	s.Stop()
-	_ = <-done // it says that it was stopped
+	if err := <-done; err != nil {
+		return fmt.Errorf("gRPC on %s: %w", l.Addr(), err)
+	}
 	return nil
 }
 
@@ -91,7 +94,9 @@ func (g *gateway) serveBroker(ctx context.Context, l net.Listener) error {
 	if err := s.Shutdown(end); err != nil {
 		_ = s.Close() // what still runs has had its time
 	}
-	_ = <-done // it says that it was closed
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("broker on %s: %w", l.Addr(), err)
+	}
 	return nil
 }
 
