@@ -25,6 +25,12 @@ const (
 	defaultRequestTimeout = 60 * time.Second
 )
 
+// The pauses between two attempts to reach xDS; Envoy adds jitter.
+const (
+	xdsRetryMin = 200 * time.Millisecond
+	xdsRetryMax = time.Second
+)
+
 // BootstrapConfig is what differs between Envoys. Addresses of the gateway's
 // own servers are "unix:///path" or "host:port".
 type BootstrapConfig struct {
@@ -129,13 +135,17 @@ func bootstrap(cfg BootstrapConfig) (*bootstrapv3.Bootstrap, error) {
 
 // dynamicResources asks for clusters and routes over one delta stream.
 func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
+	xds := envoyGRPC(private.ClusterXDS)
+	// Without it the pause between two attempts grows to 30 s, and an Envoy that
+	// was there before the gateway accepts nobody for as long.
+	xds.GetEnvoyGrpc().RetryPolicy = &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
+		BaseInterval: durationpb.New(xdsRetryMin), MaxInterval: durationpb.New(xdsRetryMax),
+	}}
 	return &bootstrapv3.Bootstrap_DynamicResources{
 		AdsConfig: &corev3.ApiConfigSource{
-			ApiType:             corev3.ApiConfigSource_DELTA_GRPC,
-			TransportApiVersion: corev3.ApiVersion_V3,
-			GrpcServices:        []*corev3.GrpcService{envoyGRPC(private.ClusterXDS)},
-			// Nodes come back when the gateway was restarted: soon, and not
-			// all at once (Envoy adds jitter).
+			ApiType:                   corev3.ApiConfigSource_DELTA_GRPC,
+			TransportApiVersion:       corev3.ApiVersion_V3,
+			GrpcServices:              []*corev3.GrpcService{xds},
 			SetNodeOnFirstMessageOnly: true,
 		},
 		CdsConfig: adsSource(),
