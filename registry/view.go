@@ -11,20 +11,24 @@ import (
 type View struct {
 	snap  *Snapshot
 	lists [4]func() []byte // by Kind
+	pages [4]func() *pages // by Kind
 }
 
 func newView(s *Snapshot) *View {
 	v := &View{snap: s}
-	for kind, l := range map[Kind]struct {
-		key string
-		of  *list
-	}{
-		Tools: {"tools", &s.tools}, Prompts: {"prompts", &s.prompts},
-		Resources: {"resources", &s.resources}, Templates: {"resourceTemplates", &s.templates},
+	for kind, l := range map[Kind]*list{
+		Tools: &s.tools, Prompts: &s.prompts, Resources: &s.resources, Templates: &s.templates,
 	} {
-		v.lists[kind] = sync.OnceValue(func() []byte { return renderList(l.key, l.of) })
+		v.lists[kind] = sync.OnceValue(func() []byte { return renderList(kind.member(), l) })
+		v.pages[kind] = sync.OnceValue(func() *pages { return newPages(l) })
 	}
 	return v
+}
+
+// member is the member of the list method's result that holds the items
+// (2025-11-25, schema.ts, ListToolsResult and its like).
+func (k Kind) member() string {
+	return [...]string{Tools: "tools", Prompts: "prompts", Resources: "resources", Templates: "resourceTemplates"}[k]
 }
 
 // List returns the result object of the list method of that kind, rendered once.
@@ -40,6 +44,12 @@ func (v *View) Tool(name string) (*Entry, bool) {
 // Prompt returns the prompt that clients call name.
 func (v *View) Prompt(name string) (*Entry, bool) {
 	e, ok := v.snap.prompts.byName[name]
+	return e, ok
+}
+
+// Template returns the resource template that clients know as uriTemplate.
+func (v *View) Template(uriTemplate string) (*Entry, bool) {
+	e, ok := v.snap.templates.byName[uriTemplate]
 	return e, ok
 }
 
