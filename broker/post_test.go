@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,10 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"patchbay.dev/broker"
+	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/config"
 	"patchbay.dev/internal/mcp"
 	"patchbay.dev/internal/mcptest"
 	"patchbay.dev/internal/session"
+	"patchbay.dev/registry"
 	"patchbay.dev/router"
 )
 
@@ -150,6 +153,9 @@ func TestInstructionsOfAllServersAreJoined(t *testing.T) {
 	var got struct{ Instructions string }
 	require.NoError(t, json.Unmarshal(g.stranger().Initialize().Result(), &got))
 	assert.Equal(t, "About the tools whose names start with \"a_\":\nUse a.\n\nUse <b> & \"c\".", got.Instructions)
+	g.registry.SetUnavailable("a", registry.ReasonUnreachable, "gone")
+	require.NoError(t, json.Unmarshal(g.stranger().Initialize().Result(), &got))
+	assert.Equal(t, "Use <b> & \"c\".", got.Instructions)
 }
 
 func TestBadRequests(t *testing.T) {
@@ -257,7 +263,8 @@ func TestBodyThatBreaksOffIs400(t *testing.T) {
 // In HTTP/2, "Connection: close" would end the connection that all of Envoy's
 // streams share.
 func TestTooLargeBodyLeavesTheConnectionOfOthersAlone(t *testing.T) {
-	g := start(t, options{h2c: true})
+	var connections atomic.Int64
+	g := start(t, options{h2c: true, conn: func(*net.TCPConn) { connections.Add(1) }})
 	g.byHand()
 	c := g.stranger()
 	h2c(t, c, 0)
@@ -268,6 +275,7 @@ func TestTooLargeBodyLeavesTheConnectionOfOthersAlone(t *testing.T) {
 	assert.Equal(t, http.StatusOK, c.Call("ping", "").Status)
 	g.change(0)
 	assert.JSONEq(t, toolsChanged, next(t, s))
+	assert.EqualValues(t, 1, connections.Load())
 }
 
 // panicking is a router that panics for one method.
@@ -294,6 +302,21 @@ func TestPanicEndsItsRequestAlone(t *testing.T) {
 	assert.Equal(t, http.StatusOK, c.Call("ping", "").Status)
 	assert.Empty(t, s.Events)
 	assert.Equal(t, 1, g.broker.Streams())
+}
+
+// exploding panics when a call has been answered.
+type exploding struct{}
+
+func (exploding) Record(*calls.Ended) { panic("as told") }
+
+// What follows half an answer would be taken for the rest of it.
+func TestPanicAfterTheAnswerHasBegunCutsItOff(t *testing.T) {
+	_, _, cfg := two(t)
+	g := start(t, options{servers: cfg, broker: func(o *broker.Options) { o.Calls = exploding{} }})
+	a := g.client().CallTool("one_echo", `{}`)
+	require.Error(t, a.Err)
+	assert.NotContains(t, string(a.Body), "internal error")
+	assert.EqualValues(t, 1, g.metric("patchbay_panics_total"))
 }
 
 // A cancellation goes to the client's sessions, and to no address that one was

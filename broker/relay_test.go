@@ -137,13 +137,16 @@ func TestLargeJSONIsWhole(t *testing.T) {
 	}
 }
 
-// hang answers begin and then waits until the test or the gateway is done.
+// hang answers begin, if any, and then waits until the test or the gateway is
+// done.
 func hang(t *testing.T, begin func(http.ResponseWriter)) mcptest.Handler {
 	end := make(chan struct{})
 	t.Cleanup(sync.OnceFunc(func() { close(end) }))
 	return func(w http.ResponseWriter, r *mcptest.Request) {
-		begin(w)
-		_ = http.NewResponseController(w).Flush()
+		if begin != nil {
+			begin(w)
+			_ = http.NewResponseController(w).Flush()
+		}
 		select {
 		case <-end:
 		case <-r.Context().Done():
@@ -158,7 +161,7 @@ func TestTimeout(t *testing.T) {
 		begin  func(http.ResponseWriter)
 		status int
 	}{
-		"before the answer": {func(http.ResponseWriter) {}, http.StatusGatewayTimeout},
+		"before the answer": {nil, http.StatusGatewayTimeout},
 		"in the JSON": {func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, `{"jsonrpc"`)
@@ -187,7 +190,7 @@ func TestTimeout(t *testing.T) {
 // connection goes too, as it would without a gateway between.
 func TestClientThatLeaves(t *testing.T) {
 	for name, begin := range map[string]func(http.ResponseWriter){
-		"before the answer": func(http.ResponseWriter) {},
+		"before the answer": nil,
 		"in the JSON":       func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"jsonrpc"`) },
 		"in the stream": func(w http.ResponseWriter) {
 			w.Header().Set("Content-Type", "text/event-stream")
@@ -197,8 +200,10 @@ func TestClientThatLeaves(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			left := make(chan struct{})
 			g, s := lone(t, func(w http.ResponseWriter, r *mcptest.Request) {
-				begin(w)
-				_ = http.NewResponseController(w).Flush()
+				if begin != nil {
+					begin(w)
+					_ = http.NewResponseController(w).Flush()
+				}
 				<-r.Context().Done()
 				close(left)
 			})
