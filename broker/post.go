@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 
 	"patchbay.dev/internal/jsonrpc"
@@ -32,6 +33,9 @@ func (b *Broker) post(w *response, r *http.Request) {
 		Version:       r.Header.Get(mcp.HeaderProtocolVersion),
 		UserAgent:     r.UserAgent(),
 		VirtualServer: r.Header.Get(mcp.HeaderVirtualServer),
+		Origin:        joined(r.Header, "Origin"),
+		Accept:        joined(r.Header, "Accept"),
+		ContentType:   joined(r.Header, "Content-Type"),
 	}
 	var err error
 	if req.Body, err = b.read(w, r); err != nil {
@@ -45,6 +49,8 @@ func (b *Broker) post(w *response, r *http.Request) {
 	case d.Way == router.Reply:
 		b.Metrics.Request(d.Method, wayReply, d.Outcome(), took)
 		writeJSON(w, d.Status, d.Body)
+	case d.Batch != nil: // its messages are counted, one by one
+		b.batch(w, r, &d, req.Body)
 	case d.Call.Server != nil:
 		body := d.Call.AppendBody(nil, req.Body)
 		x := b.exchange(w, r, d.Session, d.Call.Server, body, req.ID())
@@ -60,6 +66,14 @@ func (b *Broker) post(w *response, r *http.Request) {
 		b.Metrics.Request(d.Method, wayBroker, "ok", took)
 		w.WriteHeader(http.StatusAccepted)
 	}
+}
+
+// joined returns all values of a header, as router.Request wants them.
+func joined(h http.Header, name string) string {
+	if v := h.Values(name); len(v) > 1 {
+		return strings.Join(v, ",")
+	}
+	return h.Get(name)
 }
 
 // read reads the body, one byte over the limit at most: the router judges it.
@@ -166,6 +180,9 @@ func (b *Broker) end(w http.ResponseWriter, r *http.Request) {
 
 // find returns the session of a GET or DELETE.
 func (b *Broker) find(r *http.Request) (*session.Session, *mcp.Error) {
+	if e := router.CheckVersion(r.Header.Get(mcp.HeaderProtocolVersion)); e != nil {
+		return nil, e
+	}
 	token := r.Header.Get(mcp.HeaderSessionID)
 	if token == "" {
 		return nil, router.ErrNoSession()

@@ -241,7 +241,7 @@ func TestHeadersThatStayHere(t *testing.T) {
 	c := g.client()
 	a := c.Post(call, "Authorization", "Bearer theirs", "Cookie", "c=d", "X-Patchbay-Cluster", "evil", "X-Patchbay-Recover", "forged",
 		"X-Envoy-Upstream-Rq-Timeout-Ms", "1", "X-Authorized-Tools", "t", "Mcp-Name", "s_echo", "Last-Event-Id", "5",
-		"Connection", "X-Hop", "X-Hop", "h", "X-Kept", "v", "Accept", "application/json", "Traceparent", "00-a-b-01")
+		"Connection", "X-Hop", "X-Hop", "h", "X-Kept", "v", "Accept", "text/*, */*;q=0.1", "Traceparent", "00-a-b-01")
 	require.Equal(t, http.StatusOK, a.Status, a)
 	assert.Equal(t, "kept", a.Header.Get("X-Other"))
 	assert.Equal(t, "application/json; charset=utf-8", a.Header.Get("Content-Type"))

@@ -64,10 +64,25 @@ func (x *exchange) headers(h *corev3.HeaderMap) {
 			x.req.VirtualServer = value(kv)
 		case mcp.HeaderName:
 			x.named = true
+		case "origin":
+			join(&x.req.Origin, value(kv))
+		case "accept":
+			join(&x.req.Accept, value(kv))
+		case "content-type":
+			join(&x.req.ContentType, value(kv))
 		case "user-agent":
 			x.req.UserAgent = value(kv)
 		}
 	}
+}
+
+// join adds the value of a header that may come several times: together they are
+// judged, so that a second one hides nothing.
+func join(all *string, v string) {
+	if *all != "" {
+		v = *all + "," + v
+	}
+	*all = v
 }
 
 // value returns a header's value: Envoy sends raw_value.

@@ -34,7 +34,7 @@ func BenchmarkDecide(b *testing.B) {
 		{"unknown", `{"jsonrpc":"2.0","id":17,"method":"tools/call","params":{"name":"none"}}`, router.Reply},
 	} {
 		b.Run(bc.name, func(b *testing.B) {
-			r := &router.Request{Body: []byte(bc.body), SessionID: token, Version: "2025-11-25", UserAgent: "node"}
+			r := &router.Request{Body: []byte(bc.body), SessionID: token, Version: "2025-11-25", UserAgent: "node", Accept: "application/json, text/event-stream", ContentType: "application/json"}
 			b.ReportAllocs()
 			var d router.Decision
 			for b.Loop() {

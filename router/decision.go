@@ -38,6 +38,9 @@ type Decision struct {
 	Err    *mcp.Error
 	// Session is the caller's session; nil for initialize and before it.
 	Session *session.Session
+	// Batch is where the messages of a batch stand in the body; nil for a single
+	// message. The way is the broker's then.
+	Batch []jsonrpc.Span
 	// Call is set when the request goes to one backend, by whichever way.
 	Call Call
 }

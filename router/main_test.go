@@ -81,7 +81,7 @@ func (f *fixture) session(servers ...string) (*session.Session, string) {
 
 // decide decides on a body of a client with the session.
 func (f *fixture) decide(token, body string, change ...func(*router.Request)) (router.Decision, *router.Request) {
-	r := &router.Request{Body: []byte(body), SessionID: token, Version: "2025-11-25", UserAgent: "node"}
+	r := &router.Request{Body: []byte(body), SessionID: token, Version: "2025-11-25", UserAgent: "node", Accept: "application/json, text/event-stream", ContentType: "application/json"}
 	for _, c := range change {
 		c(r)
 	}

@@ -1,6 +1,7 @@
 package router
 
 import (
+	"errors"
 	"net/http"
 
 	"patchbay.dev/internal/jsonrpc"
@@ -25,6 +26,12 @@ type Router struct {
 	Catalog  Catalog
 	// BodyLimit is the largest body in bytes.
 	BodyLimit int64
+	// Origins are the web origins that may send requests.
+	Origins Origins
+	// PageSize is how many items a list has at most, 0 for all; if it is not 0,
+	// Seals is needed.
+	PageSize int
+	Seals    Seals
 }
 
 // Request is one POSTed message: what a decision depends on.
@@ -35,6 +42,9 @@ type Request struct {
 	// headers Mcp-Session-Id, MCP-Protocol-Version, User-Agent and
 	// X-Mcp-Virtualserver, empty when absent.
 	SessionID, Version, UserAgent, VirtualServer string
+	// Origin, Accept and ContentType are the values of the headers of that
+	// name, those of several joined by commas.
+	Origin, Accept, ContentType string
 	// Principal is who the caller is; empty where nobody is asked.
 	Principal string
 
@@ -57,7 +67,7 @@ func (rt *Router) Decide(r *Request) Decision {
 		d.Refuse(e, r.UserAgent, r.ID())
 		return d
 	}
-	if d.Session == nil { // initialize
+	if d.Session == nil || d.Batch != nil { // initialize, or for the broker to take apart
 		return d
 	}
 	if e := rt.dispatch(r, &d); e != nil {
@@ -88,35 +98,62 @@ func Overloaded(userAgent string) Decision {
 // admit reads the message and finds its session.
 func (rt *Router) admit(r *Request, d *Decision) *mcp.Error {
 	d.Method = mcp.MethodOther
+	if e := rt.checkHTTP(r); e != nil {
+		return e
+	}
 	if int64(len(r.Body)) > rt.BodyLimit {
 		return errTooLarge(rt.BodyLimit)
 	}
-	if err := jsonrpc.Scan(r.Body, &r.Message); err != nil {
+	err := jsonrpc.Scan(r.Body, &r.Message)
+	isBatch := errors.Is(err, jsonrpc.ErrBatch)
+	if err != nil && !isBatch {
 		return errBody(err, r)
 	}
-	d.Method = mcp.MethodLabel(r.Message.Method.Value)
-	if r.Message.Kind == jsonrpc.Response {
-		d.Method = mcp.MethodResponse
-	}
+	d.Method = label(&r.Message, isBatch)
 	if r.Message.Kind == jsonrpc.Request && d.Method == mcp.MethodInitialize {
 		return nil
 	}
-	if r.Version != "" {
-		if _, ok := mcp.ParseRevision(r.Version); !ok {
-			return errVersion(r.Version)
-		}
+	if e := CheckVersion(r.Version); e != nil {
+		return e
 	}
 	if r.SessionID == "" {
 		return ErrNoSession()
 	}
-	s, err := rt.Sessions.Find(r.SessionID, r.Principal)
-	if err != nil {
-		return ErrSession(err)
+	s, serr := rt.Sessions.Find(r.SessionID, r.Principal)
+	if serr != nil {
+		return ErrSession(serr)
 	}
 	if r.VirtualServer != "" {
 		return errVirtualServer(r.VirtualServer)
 	}
 	d.Session = s
+	if isBatch {
+		return rt.batch(r, d, err)
+	}
+	return nil
+}
+
+func label(m *jsonrpc.Message, isBatch bool) string {
+	switch {
+	case isBatch:
+		return mcp.MethodBatch
+	case m.Kind == jsonrpc.Response:
+		return mcp.MethodResponse
+	}
+	return mcp.MethodLabel(m.Method.Value)
+}
+
+// batch takes a batch apart where the session's revision has them; refusal is
+// what it is elsewhere. The members are decided on one by one, by the broker.
+func (rt *Router) batch(r *Request, d *Decision, refusal error) *mcp.Error {
+	if rev, ok := mcp.RevisionByOrdinal(d.Session.Claims().Revision); !ok || !rev.Batches() {
+		return errBody(refusal, r)
+	}
+	members, err := jsonrpc.Batch(r.Body, maxBatch)
+	if err != nil {
+		return errBody(err, r)
+	}
+	d.Batch = members
 	return nil
 }
 
@@ -141,21 +178,14 @@ func (rt *Router) dispatch(r *Request, d *Decision) *mcp.Error {
 		return rt.named(r, d, view.Tool, "Tool")
 	case mcp.MethodPromptsGet:
 		return rt.named(r, d, view.Prompt, "Prompt")
-	case mcp.MethodResourcesRead:
+	case mcp.MethodResourcesRead, mcp.MethodSubscribe, mcp.MethodUnsubscribe:
 		return rt.resource(r, d, view)
+	case mcp.MethodComplete:
+		return rt.complete(r, d, view)
+	case mcp.MethodSetLevel: // the broker's: the level is the client's, not a server's
 	default:
 		return errMethod(r.Message.Method.Value)
 	}
-	return nil
-}
-
-// list answers a list method from the View's rendered bytes. There is one page,
-// so no cursor can be ours.
-func (rt *Router) list(r *Request, d *Decision, view *registry.View, k registry.Kind) *mcp.Error {
-	if c := r.Message.Cursor; c.Present() {
-		return errParams("invalid cursor: the list has one page; ask without a cursor")
-	}
-	d.reply(mcp.Result(r.ID(), view.List(k)))
 	return nil
 }
 
@@ -172,12 +202,17 @@ func (rt *Router) named(r *Request, d *Decision, find func(string) (*registry.En
 	return rt.call(r, d, Call{Server: e.Server, Target: name.Span, Name: e.Original})
 }
 
-// resource decides on a read.
+// resource decides on a read or a subscription.
 func (rt *Router) resource(r *Request, d *Decision, view *registry.View) *mcp.Error {
 	uri := r.Message.URI
 	if !uri.Present() {
 		return errParams("params.uri is missing or not a string")
 	}
+	return rt.owner(r, d, view, uri)
+}
+
+// owner decides on a request about one resource.
+func (rt *Router) owner(r *Request, d *Decision, view *registry.View, uri jsonrpc.Text) *mcp.Error {
 	bare, owners := view.Resource(uri.Value)
 	switch len(owners) {
 	case 0:
@@ -188,13 +223,44 @@ func (rt *Router) resource(r *Request, d *Decision, view *registry.View) *mcp.Er
 	return errAmbiguous(uri.Value, owners)
 }
 
+// complete decides on a completion, which is about a prompt or a resource
+// template (2025-11-25, Completion, "Reference Types").
+func (rt *Router) complete(r *Request, d *Decision, view *registry.View) *mcp.Error {
+	m := &r.Message
+	switch {
+	case m.RefType.Value == "ref/prompt" && m.RefName.Present():
+		e, ok := view.Prompt(m.RefName.Value)
+		if !ok {
+			return errNotFound("Prompt", m.RefName.Value)
+		}
+		return rt.call(r, d, Call{Server: e.Server, Target: m.RefName.Span, Name: e.Original})
+	case m.RefType.Value == "ref/resource" && m.RefURI.Present():
+		if e, ok := view.Template(m.RefURI.Value); ok {
+			return rt.call(r, d, Call{Server: e.Server, Target: m.RefURI.Span, Name: e.Original})
+		}
+		if e := rt.owner(r, d, view, m.RefURI); e != nil {
+			e.Code = mcp.CodeInvalidParams // -32002 is for resources alone
+			return e
+		}
+		return nil
+	}
+	return errParams(`params.ref must be {"type":"ref/prompt","name":...} or {"type":"ref/resource","uri":...}`)
+}
+
 // call chooses between the direct way and the broker's for a call to one server.
+// Subscriptions are the broker's: a server has one however many clients ask, and
+// one that ends needs no server.
 func (rt *Router) call(r *Request, d *Decision, c Call) *mcp.Error {
+	if d.Method == mcp.MethodUnsubscribe {
+		d.Call = c
+		return nil
+	}
 	if c.Server.State != registry.Ready {
 		return ErrUnavailable(c.Server.Config.Name)
 	}
 	d.Call = c
-	if !c.Server.Direct() || mcp.Fragile(r.UserAgent) {
+	asks := mcp.Capabilities(d.Session.Claims().Capabilities).Asks()
+	if d.Method == mcp.MethodSubscribe || asks || !c.Server.Direct() || mcp.Fragile(r.UserAgent) {
 		return nil
 	}
 	if b, ok := d.Session.Backend(c.Server.Config.Name, c.Server.Cluster); ok {

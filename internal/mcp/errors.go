@@ -48,6 +48,8 @@ const (
 	ReasonInternal       Reason = "internal"
 	ReasonBackend        Reason = "backend_broken"
 	ReasonHTTPMethod     Reason = "http_method"
+	ReasonOrigin         Reason = "origin"
+	ReasonMedia          Reason = "media_type"
 )
 
 // Error is a JSON-RPC error that the gateway itself gives. Message is public; a

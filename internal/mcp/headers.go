@@ -9,15 +9,16 @@ const (
 	HeaderName            = "mcp-name"
 	HeaderLastEventID     = "last-event-id"
 	HeaderVirtualServer   = "x-mcp-virtualserver"
-
 )
 
 // PrivateHeaders are the request headers that stay between the client and the
 // gateway: a backend never sees the client's credentials or the gateway's
-// session id. Whoever forwards a request removes them, and the gateway's own
-// headers too.
+// session id. Nor does it see which page a browser speaks for: the gateway has
+// judged that, and a backend would refuse pages that are none of its own.
+// Whoever forwards a request removes them, and the gateway's own headers too.
 var PrivateHeaders = []string{
 	"authorization", "cookie", "proxy-authorization",
+	"origin", "referer", "sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest",
 	HeaderSessionID, HeaderLastEventID,
 	HeaderVirtualServer, "x-authorized-tools", "x-mcp-prefer",
 }

@@ -31,6 +31,9 @@ const (
 	MethodOther = "other"
 	// MethodResponse is the metric label of a response that a client POSTs.
 	MethodResponse = "response"
+	// MethodBatch is the metric label of a batch that is refused as a whole;
+	// the messages of one that is served count as what they are.
+	MethodBatch = "batch"
 )
 
 // MethodLabel returns method when the gateway knows it and MethodOther when

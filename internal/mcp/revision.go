@@ -12,6 +12,13 @@ type Revision interface {
 	Batches() bool
 	// VersionHeader tells whether clients must send MCP-Protocol-Version on
 	// every request after initialize (Transports, "Protocol Version Header").
+	// What the gateway does about the header is the same for all: without it
+	// the session's own revision holds, which is what "no other way to identify
+	// the version" leaves to a server with sessions; a version that the gateway
+	// does not speak is 400, also in a session of 2025-03-26, which does not
+	// know the header, because clients of other eras are told apart by it; and
+	// another supported version than the negotiated one is served, for only
+	// SHOULD it be that one, and no SDK's server looks.
 	VersionHeader() bool
 	// PrimesStreams tells whether an SSE stream starts with an event that has
 	// an id and empty data, so that the client can resume it.

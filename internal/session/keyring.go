@@ -40,6 +40,8 @@ const (
 	// PurposeRequest seals the ids under which a backend's requests reach a
 	// client.
 	PurposeRequest Purpose = 3
+	// PurposeCursor seals the cursors of lists.
+	PurposeCursor Purpose = 4
 )
 
 // A token is base64url, without padding, of
