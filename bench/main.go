@@ -24,10 +24,10 @@ import (
 // options are what a run depends on.
 type options struct {
 	self, patchbay, envoy string // binaries
-	env                   []string
 	rounds                int
 	time                  time.Duration
 	only                  *regexp.Regexp
+	also                  []string // NAME=VALUE
 	micro                 bool
 	out                   string
 }
@@ -91,6 +91,10 @@ func parseOptions(args []string) (*options, error) {
 	f.DurationVar(&opt.time, "time", 3*time.Second, "how long each time")
 	f.BoolVar(&opt.micro, "micro", true, "also run Go benchmarks of single functions")
 	f.StringVar(&opt.out, "out", "", "file to write the report to, besides the standard output")
+	f.Func("also", "`NAME=VALUE`: also measure Patchbay with this in its environment, such as GOGC=400; may be repeated", func(v string) error {
+		opt.also = append(opt.also, v)
+		return nil
+	})
 	only := f.String("only", "", "regular expression: only the cases whose title matches")
 	if err := f.Parse(args); err != nil {
 		return nil, err //nolint:wrapcheck // the flag package says it all

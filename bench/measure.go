@@ -65,7 +65,11 @@ func (sh *shape) window(ctx context.Context, k *benchCase, want *expected, durin
 	if _, err := generate(sh.clients, k, want, fixed, warmUp); err != nil {
 		return sample{}, err
 	}
-	before, err := sh.counters(ctx)
+	directBefore, err := sh.countDirect(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	envoyBefore, ownBefore, err := sh.cpu()
 	if err != nil {
 		return sample{}, err
 	}
@@ -73,39 +77,39 @@ func (sh *shape) window(ctx context.Context, k *benchCase, want *expected, durin
 	if err != nil {
 		return sample{}, err
 	}
-	after, err := sh.counters(ctx)
+	envoyAfter, ownAfter, err := sh.cpu()
 	if err != nil {
 		return sample{}, err
 	}
-	if direct := after.direct - before.direct; sh.direct != nil && k.tools == 0 && direct != l.requests {
+	directAfter, err := sh.countDirect(ctx)
+	if err != nil {
+		return sample{}, err
+	}
+	if direct := directAfter - directBefore; sh.direct != nil && k.tools == 0 && direct != l.requests {
 		return sample{}, fmt.Errorf("%w: %d of %d calls went direct", errAnswer, direct, l.requests)
 	}
 	n := time.Duration(l.requests)
 	return sample{
 		rate: l.rate, p50: l.p50, p99: l.p99,
-		envoy: (after.envoy - before.envoy) / n, own: (after.own - before.own) / n,
+		envoy: (envoyAfter - envoyBefore) / n, own: (ownAfter - ownBefore) / n,
 	}, ctx.Err() //nolint:wrapcheck // interrupted
 }
 
-// counters are read before and after a window.
-type counters struct {
-	envoy, own time.Duration
-	direct     int
+// countDirect is 0 where ways are not known.
+func (sh *shape) countDirect(ctx context.Context) (int, error) {
+	if sh.direct == nil {
+		return 0, nil
+	}
+	return sh.direct(ctx)
 }
 
-func (sh *shape) counters(ctx context.Context) (c counters, err error) {
-	if c.envoy, err = sh.envoy.cpu(); err != nil {
-		return c, err
+// cpu is what the shape's processes have run so far.
+func (sh *shape) cpu() (envoy, own time.Duration, err error) {
+	if envoy, err = sh.envoy.cpu(); err != nil || sh.server == nil {
+		return envoy, 0, err
 	}
-	if sh.direct != nil {
-		if c.direct, err = sh.direct(ctx); err != nil {
-			return c, err
-		}
-	}
-	if sh.server != nil {
-		c.own, err = sh.server.cpu()
-	}
-	return c, err
+	own, err = sh.server.cpu()
+	return envoy, own, err
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -14,11 +14,11 @@ var microBenchmarks = []struct {
 	pkg, run string
 	figures  []figure
 }{
-	{"./bench", "^BenchmarkDecide$", []figure{
+	{"./router", "^BenchmarkDecide/(call|call64KiB|list40)$", []figure{
 		{title: "`router.Decide` of a tools/call (64 B)", bench: "BenchmarkDecide/call", unit: "ns/op", limit: 2000},
 		{title: "its allocations", bench: "BenchmarkDecide/call", unit: "allocs/op", limit: 3},
 		{title: "`router.Decide` of a tools/call (64 KiB)", bench: "BenchmarkDecide/call64KiB", unit: "ns/op"},
-		{title: "`router.Decide` of a tools/list (40 tools)", bench: "BenchmarkDecide/list", unit: "ns/op"},
+		{title: "`router.Decide` of a tools/list (40 tools)", bench: "BenchmarkDecide/list40", unit: "ns/op"},
 	}},
 	{"./internal/session", "^(BenchmarkFind|BenchmarkMemory)$", []figure{
 		{title: "opening a sealed session id", bench: "BenchmarkFind/adopted", unit: "ns/op", limit: 1000},

@@ -85,17 +85,21 @@ func (p *process) waitFor(ctx context.Context, what string, ready func(context.C
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
+	var last error // of those that say more than that the time is over
 	for {
 		err := ready(ctx)
 		if err == nil {
 			return nil
+		}
+		if ctx.Err() == nil || last == nil {
+			last = err
 		}
 		select {
 		case <-tick.C:
 		case <-p.done:
 			return fmt.Errorf("%s ended before %s\n%s", p.name, what, p.log.String())
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %s: %w\n%s", p.name, what, err, p.log.String())
+			return fmt.Errorf("%s: %s: %w\n%s", p.name, what, last, p.log.String())
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/proto"
@@ -31,18 +32,18 @@ type stage struct {
 // error too, close ends what runs.
 func startStage(ctx context.Context, opt *options, dir string, cases []benchCase) (*stage, error) {
 	s := &stage{opt: opt, dir: dir}
-	tools := 0
+	tools := 1 // the one that is called
 	for i := range cases {
 		tools = max(tools, cases[i].tools)
 	}
-	fixture, err := s.start("fixture", opt.self, "fixture", strconv.Itoa(tools))
+	fixture, err := s.start("fixture", nil, opt.self, "fixture", strconv.Itoa(tools))
 	if err != nil {
 		return s, err
 	}
 	if s.fixture, err = fixture.line(); err != nil {
 		return s, err
 	}
-	for _, v := range variants {
+	for _, v := range opt.variants() {
 		if err := s.startPatchbay(ctx, v); err != nil {
 			return s, err
 		}
@@ -64,8 +65,8 @@ func (s *stage) close() {
 	}
 }
 
-func (s *stage) start(name, path string, args ...string) (*process, error) {
-	p, err := start(name, s.opt.env, path, args...)
+func (s *stage) start(name string, env []string, path string, args ...string) (*process, error) {
+	p, err := start(name, env, path, args...)
 	if err == nil {
 		s.processes = append(s.processes, p)
 	}
@@ -78,7 +79,12 @@ func (s *stage) add(sh *shape) { s.shapes = append([]*shape{sh}, s.shapes...) }
 type sockets struct{ extproc, broker, xds string }
 
 func (s *stage) sockets(name string) sockets {
-	return sockets{filepath.Join(s.dir, name+".e"), filepath.Join(s.dir, name+".b"), filepath.Join(s.dir, name+".x")}
+	return sockets{s.file(name, "e"), s.file(name, "b"), s.file(name, "x")}
+}
+
+// file is the path of a shape's file.
+func (s *stage) file(name, extension string) string {
+	return filepath.Join(s.dir, strings.ReplaceAll(name, " ", "-")+"."+extension)
 }
 
 func (a *sockets) flags() []string {
@@ -88,9 +94,9 @@ func (a *sockets) flags() []string {
 // configure writes a gateway's configuration and the bootstrap that it renders
 // of it.
 func (s *stage) configure(ctx context.Context, name, listen, admin, more string, at sockets) (file string, bootstrap []byte, err error) {
-	file = filepath.Join(s.dir, name+".yaml")
+	file = s.file(name, "yaml")
 	text := fmt.Sprintf("listen: %s\nadmin: %s\nstateDir: %s\nservers:\n- {name: %s, url: \"http://%s/mcp\", poll: 1h, timeout: 30s}\n%s",
-		listen, admin, filepath.Join(s.dir, name+".state"), serverName, s.fixture, more)
+		listen, admin, s.file(name, "state"), serverName, s.fixture, more)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return "", nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -100,12 +106,12 @@ func (s *stage) configure(ctx context.Context, name, listen, admin, more string,
 
 // startEnvoy starts an Envoy with one worker and waits until it serves.
 func (s *stage) startEnvoy(ctx context.Context, sh *shape, bootstrap []byte) error {
-	file := filepath.Join(s.dir, sh.name+".envoy.yaml")
+	file := s.file(sh.name, "envoy.yaml")
 	if err := os.WriteFile(file, bootstrap, 0o600); err != nil {
 		return fmt.Errorf("bootstrap: %w", err)
 	}
 	var err error
-	sh.envoy, err = s.start(sh.name+"'s Envoy", s.opt.envoy, "-c", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
+	sh.envoy, err = s.start(sh.name+"'s Envoy", nil, s.opt.envoy, "-c", file, "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning")
 	if err != nil {
 		return err
 	}
@@ -118,13 +124,25 @@ func (s *stage) startEnvoy(ctx context.Context, sh *shape, bootstrap []byte) err
 	})
 }
 
-// variant is one configuration of Patchbay.
-type variant struct{ name, config string }
+// variant is one way to run Patchbay.
+type variant struct {
+	name, config string
+	env          []string
+}
+
+// Whether Envoy reports on direct calls.
+const (
+	withoutLog = "calls: {direct: false}\n"
+	withLog    = "calls: {direct: true}\n"
+)
 
 // variants are measured in this order after the others.
-var variants = []variant{
-	{patchbayShape, "calls: {direct: false}\n"},
-	{patchbayLogShape, "calls: {direct: true}\n"},
+func (o *options) variants() []variant {
+	all := []variant{{patchbayShape, withoutLog, nil}, {patchbayLogShape, withLog, nil}}
+	for _, env := range o.also {
+		all = append(all, variant{patchbayShape + " " + env, withoutLog, []string{env}})
+	}
+	return all
 }
 
 // startPatchbay starts the gateway and opens its sessions, each with its first
@@ -143,7 +161,7 @@ func (s *stage) startPatchbay(ctx context.Context, v variant) error {
 	if err != nil {
 		return err
 	}
-	if sh.server, err = s.start(v.name, s.opt.patchbay, append([]string{"serve", "--config", file}, at.flags()...)...); err != nil {
+	if sh.server, err = s.start(v.name, v.env, s.opt.patchbay, append([]string{"serve", "--config", file}, at.flags()...)...); err != nil {
 		return err
 	}
 	ready := func(ctx context.Context) error { _, err := get(ctx, "http://"+admin+"/readyz"); return err }
@@ -210,11 +228,11 @@ func (s *stage) startNull(ctx context.Context, cases []benchCase) error {
 		return err
 	}
 	at := s.sockets(sh.name)
-	_, bootstrap, err := s.configure(ctx, sh.name, sh.addr, "127.0.0.1:0", variants[0].config, at)
+	_, bootstrap, err := s.configure(ctx, sh.name, sh.addr, "127.0.0.1:0", withoutLog, at)
 	if err != nil {
 		return err
 	}
-	if sh.server, err = s.start(sh.name, s.opt.self, "null"); err != nil {
+	if sh.server, err = s.start(sh.name, nil, s.opt.self, "null"); err != nil {
 		return err
 	}
 	if err := sh.server.tellJSON(nullConfig{
@@ -242,7 +260,7 @@ func (s *stage) startPlain(ctx context.Context) error {
 	if sh.addr, err = freeAddress(ctx); err != nil {
 		return err
 	}
-	_, bootstrap, err := s.configure(ctx, sh.name, sh.addr, "127.0.0.1:0", variants[0].config, s.sockets(sh.name))
+	_, bootstrap, err := s.configure(ctx, sh.name, sh.addr, "127.0.0.1:0", withoutLog, s.sockets(sh.name))
 	if err != nil {
 		return err
 	}
