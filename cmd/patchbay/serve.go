@@ -38,8 +38,8 @@ configuration and the same addresses. Either may be started first, and restarted
 		Example: `  patchbay serve -c patchbay.yaml
   patchbay render bootstrap -c patchbay.yaml > envoy.yaml
   envoy -c envoy.yaml`,
-		Args:  noArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return serve(c, &o, a) },
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return serve(c, &o, a) },
 	}
 	o.register(c)
 	a.register(c)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -37,8 +38,8 @@ and notes. Ctrl-C stops everything.`,
 		Example: `  patchbay up
   patchbay up -c patchbay.yaml
   patchbay up -c claude_desktop_config.json`,
-		Args:  noArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return up(c, &o, envoyLog) },
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return up(c, &o, envoyLog) },
 	}
 	o.register(c)
 	c.Flags().StringVar(&envoyLog, "envoy-log-level", "warning", strings.Join(envoyLogLevels, ", "))
@@ -139,6 +140,8 @@ func announce(ctx context.Context, w io.Writer, g *gateway, ready <-chan struct{
 	return banner(w, g.cfg, g.registry.Snapshot())
 }
 
+// banner writes all at once, so that whoever waits for its first line has it
+// whole.
 func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
 	scheme := "http"
 	if cfg.TLS != nil {
@@ -151,8 +154,9 @@ func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
 	if err != nil {
 		return fmt.Errorf("banner: %w", err)
 	}
-	fmt.Fprintf(w, "Patchbay is up.\n\n  MCP endpoint  %s\n  admin         http://%s/metrics\n\n", url, reachable(cfg.Admin))
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var text bytes.Buffer
+	fmt.Fprintf(&text, "Patchbay is up.\n\n  MCP endpoint  %s\n  admin         http://%s/metrics\n\n", url, reachable(cfg.Admin))
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "  SERVER\tSTATE\tTOOLS")
 	for _, srv := range s.Servers() {
 		fmt.Fprintf(t, "  %s\t%s\t%d", srv.Config.Name, srv.State, srv.Listed)
@@ -164,7 +168,8 @@ func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("banner: %w", err)
 	}
-	_, err = fmt.Fprintf(w, "\nPaste this into your client's configuration:\n\n%s\n\nCtrl-C stops everything.\n", snippet)
+	fmt.Fprintf(&text, "\nPaste this into your client's configuration:\n\n%s\n\nCtrl-C stops everything.\n", snippet)
+	_, err = text.WriteTo(w)
 	return err //nolint:wrapcheck // to the terminal
 }
 
