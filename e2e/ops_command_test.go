@@ -105,6 +105,8 @@ func TestOpsErrors(t *testing.T) {
 	unknown := writeFile(t, "unknown.yaml", "servers:\n- name: a\n  url: http://127.0.0.1:1/mcp\n  tiemout: 3s\n", 0o600)
 	desktop := writeFile(t, "desktop.json", `{"mcpServers": {"a": {"url": 7}}}`, 0o600)
 	none := t.TempDir()
+	elsewhere := writeFile(t, "elsewhere.yaml", "stateDir: /nowhere\nservers:\n- {name: a, url: http://127.0.0.1:1/mcp}\n", 0o600)
+	relative := filepath.Join("..", "..", filepath.Base(filepath.Dir(keys)), filepath.Base(keys)) // from the directory of a command
 
 	for name, tc := range map[string]struct {
 		args []string
@@ -127,6 +129,8 @@ func TestOpsErrors(t *testing.T) {
 		"unknown key":         {[]string{"up", "--config", unknown}, nil, []string{"unknown.yaml:4:3", "tiemout", "timeout"}},
 		"wrong type":          {[]string{"up", "--config", desktop}, nil, []string{"desktop.json:1:30", "url"}},
 		"key file for all":    {[]string{"up", "--listen", free, "--admin", admin, "--state-dir", keys}, nil, []string{"keys", "0644", "chmod 600"}},
+		"relative state dir":  {[]string{"up", "--listen", free, "--admin", admin, "--state-dir", relative}, nil, []string{keys, "0644"}},
+		"state dir over file": {[]string{"up", "--config", elsewhere, "--listen", free, "--admin", admin, "--state-dir", keys}, nil, []string{keys, "0644"}},
 		"key file wrong":      {[]string{"up", "--listen", free, "--admin", admin, "--state-dir", noKeys}, nil, []string{"keys:1", "openssl rand"}},
 		"state in a file":     {[]string{"up", "--listen", free, "--admin", admin, "--state-dir", file}, nil, []string{file, "--state-dir"}},
 		"state under a file":  {[]string{"up", "--listen", free, "--admin", admin, "--state-dir", file + "/x"}, nil, []string{file, "--state-dir"}},

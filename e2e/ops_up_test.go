@@ -258,31 +258,41 @@ func TestOpsSharedState(t *testing.T) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_STATE_HOME", "")
 	t.Setenv("STATE_DIRECTORY", "")
-	all := make([]*gateway, 2)
+	type one struct {
+		flags []string
+		url   string
+		d     *daemon
+	}
+	var all [2]one
+	start := func() { // at once
+		for i := range all {
+			all[i].d = daemonOf(t, binary, append([]string{"up"}, all[i].flags...)...)
+		}
+		for i := range all {
+			require.Eventually(t, func() bool { return strings.Contains(all[i].d.logs.String(), "Ctrl-C") }, patience, 10*time.Millisecond)
+		}
+	}
 	for i := range all {
-		g := &gateway{t: t, Port: freePort(t), Admin: freePort(t)}
-		g.args = []string{"up", "--listen", g.addr(), "--admin", g.adminAddr()}
-		all[i] = g
+		address := freeAddress(t)
+		all[i].url, all[i].flags = "http://"+address+"/mcp", []string{"--listen", address, "--admin", freeAddress(t)}
 	}
-	var wg sync.WaitGroup
-	for _, g := range all {
-		wg.Go(g.start)
-		t.Cleanup(g.stop)
-	}
-	wg.Wait()
+	start()
 	keys, err := os.ReadFile(filepath.Join(home, ".local", "state", "patchbay", "keys"))
 	require.NoError(t, err)
 	assert.Len(t, strings.Split(strings.TrimSpace(string(keys)), "\n"), 3, "two lines of comment, one key")
-	one, two := all[0], all[1]
-	kept, ended := one.client(), one.client()
-	third := two.client()
-	require.Equal(t, http.StatusNoContent, ended.Delete().Status)
-	require.Equal(t, http.StatusNoContent, third.Delete().Status)
-	for _, g := range all {
-		g.stop()
-		g.start()
+	var kept, ended [2]*mcptest.Client
+	for i := range all {
+		kept[i], ended[i] = mcptest.NewClient(t, all[i].url), mcptest.NewClient(t, all[i].url)
+		kept[i].Initialize()
+		ended[i].Initialize()
+		require.Equal(t, http.StatusNoContent, ended[i].Delete().Status)
 	}
-	assert.Equal(t, http.StatusOK, kept.CallTool("clock_now", `{}`).Status)
-	assert.Equal(t, http.StatusNotFound, ended.CallTool("clock_now", `{}`).Status)
-	assert.Equal(t, http.StatusNotFound, third.CallTool("clock_now", `{}`).Status)
+	for i := range all {
+		all[i].d.end(syscall.SIGINT)
+	}
+	start()
+	for i := range all {
+		assert.Equal(t, http.StatusOK, kept[i].CallTool("clock_now", `{}`).Status)
+		assert.Equal(t, http.StatusNotFound, ended[i].CallTool("clock_now", `{}`).Status)
+	}
 }
