@@ -163,7 +163,10 @@ func (f *fixture) stream() *stream {
 // client sends.
 func (s *stream) headers(end bool, pairs ...string) {
 	h := &corev3.HeaderMap{}
-	pairs = append([]string{":method", "POST", ":path", "/mcp", "user-agent", "node", "mcp-protocol-version", "2025-11-25"}, pairs...)
+	pairs = append([]string{
+		":method", "POST", ":path", "/mcp", "user-agent", "node", "mcp-protocol-version", "2025-11-25",
+		"content-type", "application/json", "accept", "application/json, text/event-stream",
+	}, pairs...)
 	for i := 0; i < len(pairs); i += 2 {
 		h.Headers = append(h.Headers, &corev3.HeaderValue{Key: pairs[i], RawValue: []byte(pairs[i+1])})
 	}

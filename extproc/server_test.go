@@ -193,6 +193,8 @@ func TestReplies(t *testing.T) {
 		{call("s_echo", `{}`), []string{mcp.HeaderSessionID, ""}, 400, "send initialize first", "tools/call reply no_session"},
 		{call("s_echo", `{}`), []string{mcp.HeaderSessionID, "x"}, 404, "session not found", "tools/call reply session_unknown"},
 		{call("s_echo", `{}`), []string{mcp.HeaderVirtualServer, "n/x"}, 404, "virtual server", "tools/call reply not_found"},
+		{call("s_echo", `{}`), []string{"content-type", "text/plain"}, 415, "Content-Type: application/json", "other reply media_type"},
+		{call("s_echo", `{}`), []string{"origin", "http://localhost:1", "origin", "https://evil.example"}, 403, "evil.example", "other reply origin"},
 		{`{`, nil, 400, "Parse error", "other reply parse_error"},
 		{`{`, []string{"user-agent", "python-httpx/0.28.1"}, 200, "Parse error", "other reply parse_error"},
 	} {
