@@ -130,17 +130,22 @@ func (x *exchange) hangUp() {
 }
 
 // deliver opens the backend session where there is none and sends the call. A
-// session that turns out to be dead did not run the call: it is opened again,
-// once, and the call is sent again, once.
+// session that turns out to be dead, or to live at an address of several that is
+// dead, did not run the call: it is opened again, once, and the call is sent
+// again, once.
 func (x *exchange) deliver(ctx context.Context) (*http.Response, error) {
 	if err := x.open(ctx, nil); err != nil {
 		return nil, err
 	}
 	resp, err := x.post(ctx)
-	if err != nil || !x.lost(resp) {
+	switch {
+	case err != nil && x.stranded(ctx, err):
+		x.b.Upstreams.Suspect(x.server.Config.Name)
+	case err != nil || !x.lost(resp):
 		return resp, err
+	default:
+		drain(resp)
 	}
-	drain(resp)
 	if err := x.open(ctx, x.backend); err != nil {
 		return nil, err
 	}
@@ -159,7 +164,7 @@ func (x *exchange) open(ctx context.Context, dead *session.Backend) error {
 			if err != nil {
 				return nil, fmt.Errorf("open a session: %w", err)
 			}
-			return &session.Backend{ID: o.ID, Revision: o.Revision, Epoch: x.server.Cluster}, nil
+			return &session.Backend{ID: o.ID, Revision: o.Revision, Epoch: x.server.Cluster, Address: o.Address}, nil
 		})
 	if err != nil {
 		return fmt.Errorf("backend session: %w", err)
@@ -173,6 +178,14 @@ func (x *exchange) post(ctx context.Context) (*http.Response, error) {
 		return nil, fmt.Errorf("send the call: %w", err)
 	}
 	return resp, nil
+}
+
+// stranded tells whether nothing of the call could be delivered because the one
+// address that knows the session takes no connection, while the server has
+// another.
+func (x *exchange) stranded(ctx context.Context, err error) bool {
+	ue, ok := errors.AsType[*upstream.Error](err)
+	return ok && !ue.Delivered && ctx.Err() == nil && x.client.Elsewhere(ctx, ref(x.backend))
 }
 
 // lost tells whether the backend answered that it does not know the session. It

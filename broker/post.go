@@ -195,5 +195,5 @@ func (b *Broker) find(r *http.Request) (*session.Session, *mcp.Error) {
 }
 
 func ref(be *session.Backend) upstream.Ref {
-	return upstream.Ref{ID: be.ID, Revision: be.Revision}
+	return upstream.Ref{ID: be.ID, Revision: be.Revision, Address: be.Address}
 }

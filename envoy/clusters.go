@@ -10,7 +10,7 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	rulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	aggregatev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/aggregate/v3"
+	compositev3 "github.com/envoyproxy/go-control-plane/envoy/extensions/clusters/composite/v3"
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	codecv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/upstream_codec/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -33,7 +33,7 @@ const (
 )
 
 // backendSuffix makes the name of a server's own cluster from the name of the
-// aggregate that routes name.
+// composite that routes name.
 const backendSuffix = "/backend"
 
 // httpOptions is the key of a cluster's HTTP options.
@@ -53,28 +53,29 @@ type Upstream struct {
 	MaxRequests uint32
 	// ConnectTimeout bounds a connection attempt; 0 is 2 s.
 	ConnectTimeout time.Duration
+
+	resolver *corev3.TypedExtensionConfig // nil: the system's; tests have their own
 }
 
 // Clusters returns what Envoy needs for one server: the cluster that routes
-// name, an aggregate of [the server, the broker], and the server's own. The
-// broker stands at the second priority: a retry that asks for the next
-// priority goes there, and so does everything while the server's name does not
-// resolve.
+// name, a composite of [the server, the broker], and the server's own. The
+// first attempt goes to the server and the second to the broker, as does a first
+// one for which the server has no endpoint.
 func (u *Upstream) clusters() ([]*clusterv3.Cluster, error) {
 	backend, err := u.backend()
 	if err != nil {
 		return nil, fmt.Errorf("cluster %q: %w", u.Cluster, err)
 	}
-	aggregate, err := u.aggregate(backend.Name)
+	composite, err := u.composite(backend.Name)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %q: %w", u.Cluster, err)
 	}
-	for _, c := range []*clusterv3.Cluster{backend, aggregate} {
+	for _, c := range []*clusterv3.Cluster{backend, composite} {
 		if err := c.ValidateAll(); err != nil {
 			return nil, fmt.Errorf("cluster %q: %w", u.Cluster, err)
 		}
 	}
-	return []*clusterv3.Cluster{backend, aggregate}, nil
+	return []*clusterv3.Cluster{backend, composite}, nil
 }
 
 func (u *Upstream) connectTimeout() *durationpb.Duration {
@@ -102,11 +103,13 @@ func limits(n uint32) *clusterv3.CircuitBreakers {
 	}}}
 }
 
-// aggregate makes the cluster that routes name. Retries count against its
+// composite makes the cluster that routes name. Retries count against its
 // limits, and only its upstream filters run (those of its members do not); the
 // protocol is each member's own.
-func (u *Upstream) aggregate(backend string) (*clusterv3.Cluster, error) {
-	members, err := pack(&aggregatev3.ClusterConfig{Clusters: []string{backend, private.ClusterBroker}})
+func (u *Upstream) composite(backend string) (*clusterv3.Cluster, error) {
+	members, err := pack(&compositev3.ClusterConfig{Clusters: []*compositev3.ClusterConfig_ClusterEntry{
+		{Name: backend}, {Name: private.ClusterBroker},
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +129,7 @@ func (u *Upstream) aggregate(backend string) (*clusterv3.Cluster, error) {
 		ConnectTimeout: u.connectTimeout(),
 		LbPolicy:       clusterv3.Cluster_CLUSTER_PROVIDED,
 		ClusterDiscoveryType: &clusterv3.Cluster_ClusterType{ClusterType: &clusterv3.Cluster_CustomClusterType{
-			Name: "envoy.clusters.aggregate", TypedConfig: members,
+			Name: "envoy.clusters.composite", TypedConfig: members,
 		}},
 		CircuitBreakers:               u.limits(),
 		TypedExtensionProtocolOptions: anyMap{httpOptions: options},
@@ -177,7 +180,12 @@ func (u *Upstream) backend() (*clusterv3.Cluster, error) {
 			},
 		},
 	}
-	if err := setEndpoint(c, addr, resolve, nil); err != nil {
+	if resolve {
+		err = setPinned(c, addr, u.resolver)
+	} else {
+		err = setEndpoint(c, addr, false, nil)
+	}
+	if err != nil {
 		return nil, err
 	}
 	options := &httpv3.HttpProtocolOptions{

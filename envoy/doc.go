@@ -5,7 +5,7 @@
 // Flow. The bootstrap holds the listener with its limits and the clusters of
 // the gateway's own three servers (ext_proc, broker, xDS). Everything that
 // changes while Envoy runs comes over one delta ADS stream: the routes, and for
-// each MCP server two clusters, the server itself and an aggregate of [server,
+// each MCP server two clusters, the server itself and a composite of [server,
 // broker] through which a failed call is retried at the broker. ext_proc chooses
 // a server by a header, so routes do not change when servers do.
 //

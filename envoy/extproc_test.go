@@ -26,6 +26,7 @@ type verdict struct {
 	cluster  string
 	headers  map[string]string // set on a direct call
 	noMeta   bool
+	pin      string // the address that a direct call must go to
 	body     []byte // replaces the body
 	reply    int    // status of an immediate reply
 	replyTxt string
@@ -45,6 +46,7 @@ type decider struct {
 // byHeader sends a call where the client's x-test-to says.
 func byHeader(h map[string]string, _ []byte) verdict {
 	v := verdict{cluster: h["x-test-to"], headers: map[string]string{":path": "/backend/mcp", ":authority": "backend.test"}}
+	v.pin = h["x-test-pin"]
 	if lost := h["x-test-lost"]; lost != "" {
 		v.headers[private.HeaderLost] = lost
 	}
@@ -132,6 +134,9 @@ func (d *decider) answer(stream extprocv3.ExternalProcessor_ProcessServer, v ver
 		common.HeaderMutation, common.ClearRouteCache = m, true
 		if !v.noMeta {
 			meta = callMetadata()
+			if v.pin != "" {
+				meta.Fields[private.Namespace].GetStructValue().Fields[private.KeyAddress] = structpb.NewStringValue(v.pin)
+			}
 		}
 	}
 	err := stream.Send(&extprocv3.ProcessingResponse{

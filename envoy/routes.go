@@ -8,7 +8,6 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
-	previousv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/priority/previous_priorities/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -135,14 +134,10 @@ func (b *routeBuilder) direct(lost string, statuses []uint32) *routev3.Route {
 	}
 }
 
-// retry sends a call to the broker (the next priority of its aggregate) when
+// retry sends a call to the broker (the second of its composite cluster) when
 // nothing of it reached the backend, or when the backend refused it with one of
 // the statuses before doing anything.
 func (b *routeBuilder) retry(statuses []uint32) *routev3.RetryPolicy {
-	next, err := pack(&previousv3.PreviousPrioritiesConfig{UpdateFrequency: 1})
-	if err != nil && b.err == nil {
-		b.err = err
-	}
 	statuses = slices.Concat(statuses, recoveredStatuses[:])
 	slices.Sort(statuses)
 	return &routev3.RetryPolicy{
@@ -152,10 +147,6 @@ func (b *routeBuilder) retry(statuses []uint32) *routev3.RetryPolicy {
 		// The broker is another machine than the one that failed: no waiting.
 		RetryBackOff: &routev3.RetryPolicy_RetryBackOff{
 			BaseInterval: durationpb.New(time.Millisecond), MaxInterval: durationpb.New(time.Millisecond),
-		},
-		RetryPriority: &routev3.RetryPolicy_RetryPriority{
-			Name:       "envoy.retry_priorities.previous_priorities",
-			ConfigType: &routev3.RetryPolicy_RetryPriority_TypedConfig{TypedConfig: next},
 		},
 	}
 }

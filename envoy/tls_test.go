@@ -53,7 +53,7 @@ func TestHTTPSBackends(t *testing.T) {
 			require.NoError(t, err)
 			at.Host = tc.host + ":" + at.Port()
 			g.upstreams(Upstream{Cluster: "alpha", URL: at, TLS: tc.tls})
-			r := g.do("POST", "/mcp", []byte(body84), "x-test-to", "alpha")
+			r := g.to("alpha", tc.backend.Listener.Addr().String())
 			if tc.proto == "" {
 				assert.Equal(t, "broker", r.body) // recovery tells what is wrong
 				assert.Empty(t, tc.backend.requests())
@@ -66,7 +66,7 @@ func TestHTTPSBackends(t *testing.T) {
 	}
 }
 
-// The aggregate's members speak different protocols: TLS with ALPN, and h2c.
+// The members of the cluster speak different protocols: TLS with ALPN, and h2c.
 func TestHTTPSRecovered(t *testing.T) {
 	ca := newAuthority(t)
 	alpha := httpsBackend(t, ca, true, "localhost")

@@ -39,7 +39,7 @@ type XDS struct {
 	removeAfter time.Duration
 
 	mu       sync.Mutex
-	wanted   map[string]versions // by aggregate's name
+	wanted   map[string]versions // by the name that routes use
 	served   map[string]string   // by cluster's name: the version in the cache
 	removals map[string]*time.Timer
 	streams  map[int64]*ackStream
@@ -49,7 +49,7 @@ type XDS struct {
 }
 
 // versions are those that Envoy must have acknowledged of one server.
-type versions struct{ aggregate, backend string }
+type versions struct{ composite, backend string }
 
 // NewXDS returns an xDS server without any resource. A nil log is silent, nil
 // metrics count nowhere. Close it after the gRPC server has stopped.
@@ -155,7 +155,7 @@ func (x *XDS) buildLocked(upstreams []Upstream) (wanted map[string]versions, cha
 		if err != nil {
 			continue
 		}
-		wanted[u.Cluster] = versions{backend: v[0], aggregate: v[1]}
+		wanted[u.Cluster] = versions{backend: v[0], composite: v[1]}
 		for i, c := range pair {
 			if x.served[c.GetName()] != v[i] {
 				x.served[c.GetName()] = v[i]
@@ -259,7 +259,7 @@ func (x *XDS) updateLocked() (notify func()) {
 
 func (x *XDS) ackedLocked(name string, v versions) bool {
 	for _, s := range x.streams {
-		if s.clusters && (s.acked[name] != v.aggregate || s.acked[name+backendSuffix] != v.backend) {
+		if s.clusters && (s.acked[name] != v.composite || s.acked[name+backendSuffix] != v.backend) {
 			return false
 		}
 	}

@@ -60,6 +60,9 @@ func (x *exchange) direct(d *router.Decision) error {
 		private.KeyServer:  structpb.NewStringValue(call.Server.Config.Name),
 		private.KeyRecover: structpb.NewStringValue(token),
 	}
+	if call.Backend.Address != "" {
+		fields[private.KeyAddress] = structpb.NewStringValue(call.Backend.Address)
+	}
 	if d.Method == mcp.MethodToolsCall {
 		fields[private.KeyTool] = structpb.NewStringValue(call.Name)
 	}

@@ -117,7 +117,7 @@ func (g *gateway) closeBackend(server string, b *session.Backend) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 	defer cancel()
-	if err := client.Delete(ctx, upstream.Ref{ID: b.ID, Revision: b.Revision}); err != nil {
+	if err := client.Delete(ctx, upstream.Ref{ID: b.ID, Revision: b.Revision, Address: b.Address}); err != nil {
 		g.log.Debug("backend session not ended", "server", server, "error", err)
 	}
 }

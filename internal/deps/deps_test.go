@@ -51,7 +51,7 @@ var allowed = map[string][]string{
 	"internal/mcptest":    {"internal/mcp"},
 	"internal/admin":      {"registry", "internal/config"},
 	"internal/reload":     {"internal/config"},
-	"internal/upstream":   {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private"},
+	"internal/upstream":   {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private", "internal/sse"},
 }
 
 // testOnly are packages that only tests may import.

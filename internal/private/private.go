@@ -29,6 +29,9 @@ const (
 	KeyServer = "server"
 	// KeyTool is the tool's own name at the server, for the access log.
 	KeyTool = "tool"
+	// KeyAddress is which of the server's addresses the call must go to, as
+	// "ip:port". Absent where the server's url names an IP address.
+	KeyAddress = "address"
 	// KeyRecover is the sealed recovery context.
 	KeyRecover = "recover"
 )

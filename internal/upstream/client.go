@@ -35,6 +35,9 @@ type Options struct {
 	BackoffMin, BackoffMax time.Duration
 	// Limits bound what a server may send.
 	Limits Limits
+	// Resolver finds the addresses of servers known by name. Default: the
+	// system's.
+	Resolver *net.Resolver
 }
 
 // Limits bound what a server may send. The zero value of each field means the
@@ -67,6 +70,7 @@ func (o Options) withDefaults() Options {
 	orDefault(&o.PingTimeout, 5*time.Second)
 	orDefault(&o.BackoffMin, 200*time.Millisecond)
 	orDefault(&o.BackoffMax, 15*time.Second)
+	orDefault(&o.Resolver, net.DefaultResolver)
 	orDefault(&o.Limits.Answer, 64*mib)
 	orDefault(&o.Limits.Event, 16*mib)
 	orDefault(&o.Limits.Pages, 1000)
@@ -98,13 +102,17 @@ type Ref struct {
 	ID string
 	// Revision is the protocolVersion agreed on; empty before initialize.
 	Revision string
+	// Address is which of the server's addresses holds the session, as
+	// "ip:port"; empty where the server's url names an IP address.
+	Address string
 }
 
 // Client sends requests to one server. It keeps no session: the caller does. It
 // is safe for concurrent use.
 type Client struct {
 	url    string
-	host   string // Host header when configured, else empty
+	host   string // Host header: configured, or that of the url
+	places *places
 	header http.Header
 	opt    Options
 	tr     *http.Transport
@@ -124,13 +132,19 @@ func NewClient(cfg config.Server, opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server %s: %w", cfg.Name, err)
 	}
-	c := &Client{url: u.String(), header: http.Header{}, opt: opt}
+	c := &Client{
+		url: u.String(), host: u.Host, header: http.Header{}, opt: opt,
+		places: placesOf(u.Hostname(), u.Port(), u.Scheme, opt.Resolver),
+	}
 	for name, value := range cfg.Headers {
 		if http.CanonicalHeaderKey(name) == "Host" {
 			c.host = value
 			continue
 		}
 		c.header.Set(name, value)
+	}
+	if tlsConfig.ServerName == "" {
+		tlsConfig.ServerName = u.Hostname() // and not the address that is connected to
 	}
 	dialer := &net.Dialer{Timeout: opt.DialTimeout, KeepAlive: 15 * time.Second}
 	c.tr = &http.Transport{

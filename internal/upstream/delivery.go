@@ -24,6 +24,11 @@ func (c *countingConn) Write(p []byte) (int, error) {
 
 func countingDialer(d *net.Dialer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if ctx.Value(hurryKey{}) != nil {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, hurry)
+			defer cancel()
+		}
 		conn, err := d.DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -66,6 +71,9 @@ func (d *delivery) gotConn(info httptrace.GotConnInfo) {
 		d.conn.Store(c)
 	}
 }
+
+// connected tells whether the request got a connection.
+func (d *delivery) connected() bool { return d.conn.Load() != nil }
 
 // happened tells, after the round trip failed with err, whether any of the
 // request can have been processed by the server.

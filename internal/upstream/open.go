@@ -43,11 +43,17 @@ const maxSessionID = 4 << 10
 // Open opens a session: initialize, then notifications/initialized, whose 202 it
 // awaits (Lifecycle, "Initialization"). Options.RequestTimeout bounds it beside
 // ctx. The error is an [*RPCError] or an [*Error]; a server that speaks none of
-// our revisions is ProtocolVersionUnsupported.
+// our revisions is ProtocolVersionUnsupported. Of a server with several addresses
+// it takes any; Ref.Address says which.
 func (c *Client) Open(ctx context.Context, p OpenParams) (*Opened, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opt.RequestTimeout)
 	defer cancel()
-	result, header, err := c.call(ctx, Ref{}, mcp.MethodInitialize, c.initializeParams(p))
+	return c.openAny(ctx, p)
+}
+
+// openAt opens a session at one address.
+func (c *Client) openAt(ctx context.Context, address string, p OpenParams) (*Opened, error) {
+	result, header, err := c.call(ctx, Ref{Address: address}, mcp.MethodInitialize, c.initializeParams(p))
 	if err != nil {
 		return nil, initializeError(err)
 	}
@@ -55,6 +61,7 @@ func (c *Client) Open(ctx context.Context, p OpenParams) (*Opened, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.Address = address
 	if o.ID = header.Get(mcp.HeaderSessionID); !validSessionID(o.ID) {
 		return nil, protocolError(nil, "the server gives a session id that is too long or has characters that are not visible ASCII")
 	}
@@ -158,7 +165,7 @@ func (c *Client) Delete(ctx context.Context, ref Ref) error {
 	if ref.ID == "" {
 		return nil
 	}
-	resp, err := c.send(ctx, http.MethodDelete, c.configured(c.headers(ref, nil)), nil)
+	resp, err := c.send(ctx, http.MethodDelete, ref.Address, c.configured(c.headers(ref, nil)), nil)
 	if err != nil {
 		return err
 	}
@@ -194,7 +201,7 @@ func (c *Client) Probe(ctx context.Context, ref Ref) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	made := Ref{ID: madeUp(ref.ID), Revision: ref.Revision}
+	made := Ref{ID: madeUp(ref.ID), Revision: ref.Revision, Address: ref.Address}
 	resp, err := c.Post(ctx, made, body, nil)
 	if err != nil {
 		return 0, err

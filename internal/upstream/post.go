@@ -32,12 +32,12 @@ func (c *Client) Post(ctx context.Context, ref Ref, body []byte, header http.Hea
 	h := c.headers(ref, header)
 	h.Set("Accept", acceptBoth)
 	h.Set("Content-Type", "application/json")
-	return c.send(ctx, http.MethodPost, c.configured(h), body)
+	return c.send(ctx, http.MethodPost, ref.Address, c.configured(h), body)
 }
 
-// send makes one request of any method. It repeats what was not delivered
-// because a reused connection was closed.
-func (c *Client) send(ctx context.Context, method string, h http.Header, body []byte) (*http.Response, error) {
+// send makes one request of any method, to the address unless it is empty. It
+// repeats what was not delivered because a reused connection was closed.
+func (c *Client) send(ctx context.Context, method, address string, h http.Header, body []byte) (*http.Response, error) {
 	for attempt := 1; ; attempt++ {
 		d := &delivery{}
 		req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, d.trace()), method, c.url, nil)
@@ -45,6 +45,9 @@ func (c *Client) send(ctx context.Context, method string, h http.Header, body []
 			return nil, networkError(err, false)
 		}
 		req.Header, req.Host = h, c.host
+		if address != "" {
+			req.URL.Host = address
+		}
 		if len(body) > 0 {
 			req.Body = io.NopCloser(bytes.NewReader(body)) // and no GetBody: see delivery
 			req.ContentLength = int64(len(body))
@@ -54,6 +57,9 @@ func (c *Client) send(ctx context.Context, method string, h http.Header, body []
 			delivered := d.happened(ctx, err)
 			if !delivered && d.reused.Load() && attempt < maxAttempts && ctx.Err() == nil {
 				continue
+			}
+			if !d.connected() && ctx.Err() == nil {
+				c.places.failed(address)
 			}
 			return nil, networkError(err, delivered)
 		}

@@ -61,10 +61,12 @@ type streamEvent struct {
 // session opens a session, reports the server ready, and follows it until it is
 // lost; it returns why.
 func (w *watcher) session(ctx context.Context) (err error) {
+	w.at = ""
 	opened, err := w.client.Open(ctx, OpenParams{})
 	if err != nil {
 		return err
 	}
+	w.at = opened.Address
 	defer func() { w.endSession(opened.Ref, err) }()
 	if err := w.probe(ctx, opened.Ref); err != nil {
 		return err

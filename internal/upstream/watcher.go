@@ -54,7 +54,8 @@ type watcher struct {
 	message    string            // reported last, while not ready
 	lostStatus int               // by the probe
 	probed     bool
-	short      int // short sessions in a row
+	at         string // the address of the present session, if it is one of a name's
+	short      int    // short sessions in a row
 	backoff    backoff
 }
 
@@ -104,11 +105,22 @@ func (w *watcher) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		if w.moves(ctx, err, time.Since(began)) {
+			continue
+		}
 		pause := w.afterLoss(err, time.Since(began))
 		if !sleep(ctx, pause) {
 			return
 		}
 	}
+}
+
+// moves tells whether a session that lived is lost with its address alone: the
+// server has others, which serve its clients meanwhile. If they do not, the next
+// attempt will tell.
+func (w *watcher) moves(ctx context.Context, err error, lived time.Duration) bool {
+	reason, _ := reasonOf(err)
+	return w.ready && lived >= shortSession && reason == registry.ReasonUnreachable && w.client.Elsewhere(ctx, Ref{Address: w.at})
 }
 
 // afterLoss reports what err means and returns how long to wait before the next
