@@ -75,7 +75,7 @@ func (r *Reloader) Run(ctx context.Context) error {
 		r.opt.Log.Warn("changes of the configuration are noticed late, by looking", "every", lookEvery, "error", err)
 		w = &fsnotify.Watcher{} // its channels are nil: nothing is told
 	} else {
-		defer w.Close()
+		defer w.Close() //nolint:errcheck // it held no data
 		r.files.on = w
 	}
 	r.files.follow(names(r.opt.Path, r.opt.Started))

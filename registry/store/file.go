@@ -71,7 +71,7 @@ func read(path string, of *config.Server) (*registry.Catalog, registry.Facts, er
 	if err != nil {
 		return nil, none, err //nolint:wrapcheck // it names the file
 	}
-	defer r.Close()
+	defer r.Close() //nolint:errcheck // read only
 	info, err := r.Stat()
 	if err != nil {
 		return nil, none, err //nolint:wrapcheck // it names the file
