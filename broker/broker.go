@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"patchbay.dev/internal/calls"
@@ -26,10 +27,15 @@ type Upstreams interface {
 	Client(server string) (*upstream.Client, bool)
 	// Suspect says that a call met a dead backend, so that its watcher looks.
 	Suspect(server string)
+	// Subscribe and Unsubscribe hold one subscription for all clients, by the
+	// server's own URI.
+	Subscribe(ctx context.Context, server, uri string) error
+	Unsubscribe(ctx context.Context, server, uri string) error
 }
 
-// Unsealer opens sealed values; session.Keyring is one.
-type Unsealer interface {
+// Sealer seals values and opens them; session.Keyring is one.
+type Sealer interface {
+	Seal(p session.Purpose, plain []byte) string
 	AppendOpen(dst []byte, p session.Purpose, token string) ([]byte, error)
 }
 
@@ -56,7 +62,7 @@ type Recorder interface {
 type Options struct {
 	Router    Router
 	Sessions  *session.Table
-	Seals     Unsealer
+	Seals     Sealer
 	Upstreams Upstreams
 	Registry  *registry.Registry
 	// Settled is closed when every backend was tried once, or the time for that
@@ -69,6 +75,9 @@ type Options struct {
 	// WriteTimeout is how long a client may take to read what is written to it
 	// at once; 0 is 10 s.
 	WriteTimeout time.Duration
+	// AskTimeout is how long a backend's request waits for its client's answer;
+	// 0 is 10 minutes: a person may have to read and decide.
+	AskTimeout time.Duration
 	// Version is what initialize says of the gateway.
 	Version string
 	Metrics Metrics
@@ -81,10 +90,15 @@ type Broker struct {
 	Options
 	hub     *hub
 	rescues rescues
-	ctx     context.Context // done when the Broker is closed
-	cancel  context.CancelFunc
-	unsub   func()
-	telling chan struct{} // a token per notification on its way to a backend
+	asks    asks
+	feeds   feeds
+
+	subscriptions subscriptions
+	background    sync.WaitGroup  // what nobody waits for but Close
+	ctx           context.Context // done when the Broker is closed
+	cancel        context.CancelFunc
+	unsub         func()
+	telling       chan struct{} // a token per notification on its way to a backend
 }
 
 // New returns a Broker; it tells its streams of the registry's changes until
@@ -93,16 +107,23 @@ func New(o Options) *Broker {
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = writeTimeout
 	}
-	b := &Broker{Options: o, hub: newHub(o.Metrics.StreamDropped), telling: make(chan struct{}, maxTelling)}
+	if o.AskTimeout <= 0 {
+		o.AskTimeout = askTimeout
+	}
+	b := &Broker{Options: o, telling: make(chan struct{}, maxTelling)}
+	b.hub = newHub(o.Metrics.StreamDropped, b.feeds.stop)
+	b.asks.seal = func(plain []byte) string { return o.Seals.Seal(session.PurposeRequest, plain) }
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.unsub = o.Registry.Subscribe(b.hub.changed)
 	return b
 }
 
-// Close ends all GET streams: they would hold up an orderly shutdown for ever.
+// Close ends all GET streams: they would hold up an orderly shutdown for ever. It
+// waits for what runs in the background.
 func (b *Broker) Close() {
 	b.unsub()
 	b.cancel()
+	b.background.Wait()
 }
 
 // Streams is how many GET streams are open.

@@ -160,15 +160,18 @@ func (x *exchange) open(ctx context.Context, dead *session.Backend) error {
 			if !ok {
 				rev = mcp.LatestSession()
 			}
-			o, err := x.client.Open(ctx, upstream.OpenParams{Revision: rev.String()})
+			caps := mcp.Capabilities(x.session.Claims().Capabilities)
+			o, err := x.client.Open(ctx, upstream.OpenParams{Revision: rev.String(), Capabilities: caps.JSON()})
 			if err != nil {
 				return nil, fmt.Errorf("open a session: %w", err)
 			}
+			inheritLevel(ctx, x.client, o, x.session.Level())
 			return &session.Backend{ID: o.ID, Revision: o.Revision, Epoch: x.server.Cluster, Address: o.Address}, nil
 		})
 	if err != nil {
 		return fmt.Errorf("backend session: %w", err)
 	}
+	x.b.feed(x.session, x.server, x.client, x.backend)
 	return nil
 }
 

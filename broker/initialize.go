@@ -32,7 +32,8 @@ type serverInfo struct {
 
 // capabilities are the gateway's own: they do not depend on which servers are
 // there now, because servers come and go within a session.
-const capabilities = `{"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{"listChanged":true}}`
+const capabilities = `{"logging":{},"completions":{},"prompts":{"listChanged":true},` +
+	`"resources":{"subscribe":true,"listChanged":true},"tools":{"listChanged":true}}`
 
 // initialize opens a session and returns the outcome. It costs the backends
 // nothing: their sessions are opened by the first call.
@@ -50,7 +51,11 @@ func (b *Broker) initialize(w http.ResponseWriter, r *http.Request, req *router.
 		return b.badInitialize(w, r, req, "initialize: params.protocolVersion is missing")
 	}
 	rev := mcp.Negotiate(params.ProtocolVersion)
-	_, token := b.Sessions.New(session.Claims{Revision: rev.Ordinal()})
+	caps, err := mcp.ParseCapabilities(params.Capabilities)
+	if err != nil {
+		return b.badInitialize(w, r, req, "initialize: params.capabilities is not of the specified form")
+	}
+	_, token := b.Sessions.New(session.Claims{Revision: rev.Ordinal(), Capabilities: uint32(caps)})
 	result, err := json.Marshal(initializeResult{
 		ProtocolVersion: rev.String(),
 		Capabilities:    json.RawMessage(capabilities),

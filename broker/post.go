@@ -45,12 +45,17 @@ func (b *Broker) post(w *response, r *http.Request) {
 	start := time.Now()
 	d := b.Router.Decide(&req)
 	took := time.Since(start)
+	request := req.Message.Kind == jsonrpc.Request
 	switch {
 	case d.Way == router.Reply:
 		b.Metrics.Request(d.Method, wayReply, d.Outcome(), took)
 		writeJSON(w, d.Status, d.Body)
 	case d.Batch != nil: // its messages are counted, one by one
 		b.batch(w, r, &d, req.Body)
+	case request && d.Method == mcp.MethodSetLevel:
+		b.Metrics.Request(d.Method, wayBroker, b.setLevel(w, r, &d, &req), took)
+	case request && (d.Method == mcp.MethodSubscribe || d.Method == mcp.MethodUnsubscribe):
+		b.Metrics.Request(d.Method, wayBroker, b.subscribe(w, r, &d, &req), took)
 	case d.Call.Server != nil:
 		body := d.Call.AppendBody(nil, req.Body)
 		x := b.exchange(w, r, d.Session, d.Call.Server, body, req.ID())
@@ -59,7 +64,9 @@ func (b *Broker) post(w *response, r *http.Request) {
 		}
 		b.Metrics.Request(d.Method, wayBroker, x.carry(wayBroker), took)
 		x.hangUp()
-	case req.Message.Kind == jsonrpc.Request: // all others were decided
+	case req.Message.Kind == jsonrpc.Response:
+		b.Metrics.Request(d.Method, wayBroker, b.respond(w, r, d.Session, &req), took)
+	case request: // initialize: all others were decided
 		b.Metrics.Request(d.Method, wayBroker, b.initialize(w, r, &req), took)
 	default:
 		b.notify(&d, &req)
@@ -115,8 +122,13 @@ const (
 // backend session of the client; the others ignore an id that they do not know
 // (Cancellation, "Behavior Requirements").
 func (b *Broker) notify(d *router.Decision, req *router.Request) {
-	if d.Method != mcp.NotificationCancelled {
-		return // initialized, progress, roots: for the gateway itself
+	caps := mcp.Capabilities(d.Session.Claims().Capabilities)
+	switch {
+	case d.Method == mcp.NotificationCancelled:
+	case d.Method == mcp.NotificationProgress && caps.Asks(): // of an answer to a backend's request
+	case d.Method == mcp.NotificationRoots && caps&mcp.CapRootsListChanged != 0:
+	default:
+		return // for the gateway itself, or not declared
 	}
 	servers := b.Registry.Snapshot()
 	for server, backend := range d.Session.Backends() {

@@ -105,6 +105,8 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string 
 	if x.w.push(nil) != nil {
 		return clientGone
 	}
+	src := &source{b: x.b, session: x.session, server: x.server.Config.Name, client: x.client, to: ref(x.backend), owner: x}
+	defer x.b.abandon(x)
 	events := sse.NewReader(resp.Body, maxEvent)
 	answered := false
 	for {
@@ -116,7 +118,7 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string 
 			return x.endStream(ctx, err)
 		}
 		answered = answered || x.answers(e.Data)
-		if x.w.push(e.Raw) != nil {
+		if raw := src.event(&e); raw != nil && x.w.push(raw) != nil {
 			return clientGone
 		}
 	}

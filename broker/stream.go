@@ -24,6 +24,7 @@ const (
 // hub knows the open GET streams.
 type hub struct {
 	dropped func()
+	empty   func(session.ID) // called when a session's last stream is gone; must not block
 
 	mu       sync.Mutex
 	sessions map[session.ID][]*listener // guarded by mu; each oldest first
@@ -45,8 +46,8 @@ func (l *listener) isGone() bool {
 	}
 }
 
-func newHub(dropped func()) *hub {
-	return &hub{dropped: dropped, sessions: map[session.ID][]*listener{}}
+func newHub(dropped func(), empty func(session.ID)) *hub {
+	return &hub{dropped: dropped, empty: empty, sessions: map[session.ID][]*listener{}}
 }
 
 func (h *hub) len() int {
@@ -85,6 +86,7 @@ func (h *hub) removeLocked(id session.ID, l *listener) {
 		h.n--
 		if len(all) == 1 {
 			delete(h.sessions, id)
+			h.empty(id)
 			return
 		}
 		h.sessions[id] = append(append([]*listener(nil), all[:i]...), all[i+1:]...)
@@ -123,6 +125,13 @@ func (h *hub) sendLocked(id session.ID, e []byte) bool {
 		h.dropped()
 	}
 	return false
+}
+
+// has tells whether the session has a stream.
+func (h *hub) has(id session.ID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.sessions[id]) > 0
 }
 
 // send queues an event for the session, and reports whether it has a stream.
@@ -186,6 +195,7 @@ func (b *Broker) stream(w *response, r *http.Request) {
 	if w.push([]byte(": connected\n\n")) != nil {
 		return
 	}
+	b.feedAll(s)
 	// After add: an answer that breaks off from now on is told by the queue.
 	for _, event := range b.rescues.take(s.Claims().ID, time.Now()) {
 		if w.push(event) != nil {

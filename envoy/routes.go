@@ -30,6 +30,9 @@ type RouteOptions struct {
 	// BodyLimit is the largest request body in bytes. Up to it a body is kept
 	// for the retry at the broker.
 	BodyLimit int64
+	// Origins are the web origins whose pages may speak to the endpoint, in the
+	// form of config.Config.Origins.
+	Origins []string
 }
 
 // lostRoutes are the direct routes: how a server tells that it does not know a
@@ -78,7 +81,7 @@ func Routes(opt RouteOptions) (*routev3.RouteConfiguration, error) {
 	for _, r := range lostRoutes {
 		routes = append(routes, b.direct(r.value, r.statuses))
 	}
-	routes = append(routes, b.stream(), b.broker(), b.notFound())
+	routes = append(routes, b.stream(), b.brokerSession(), b.broker(), b.notFound())
 	rc := &routev3.RouteConfiguration{
 		Name: private.RouteConfig,
 		VirtualHosts: []*routev3.VirtualHost{{
@@ -162,7 +165,22 @@ func (b *routeBuilder) stream() *routev3.Route {
 	return r
 }
 
-// broker is the first match of every POST, and its way unless ext_proc changes
+// brokerSession is every POST of a session that ext_proc would only send on to
+// the broker. A client that puts the mark before another id has an id that
+// nobody knows.
+func (b *routeBuilder) brokerSession() *routev3.Route {
+	r := b.toBroker("broker-session")
+	r.Match.Headers = []*routev3.HeaderMatcher{{
+		Name: mcp.HeaderSessionID,
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_StringMatch{StringMatch: &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: private.BrokerSession},
+		}},
+	}}
+	r.TypedPerFilterConfig = b.withoutExtProc()
+	return r
+}
+
+// broker is the first match of every other POST, and its way unless ext_proc changes
 // it.
 func (b *routeBuilder) broker() *routev3.Route { return b.toBroker("broker") }
 

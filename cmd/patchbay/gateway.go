@@ -22,7 +22,9 @@ import (
 	"patchbay.dev/internal/admin"
 	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/config"
+	"patchbay.dev/internal/mcp"
 	"patchbay.dev/internal/metrics"
+	"patchbay.dev/internal/private"
 	"patchbay.dev/internal/session"
 	"patchbay.dev/internal/upstream"
 	"patchbay.dev/registry"
@@ -82,12 +84,18 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 	if g.catalogs, err = store.New(filepath.Join(cfg.StateDir, "catalogs"), g.registry, log); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
-	g.manager = upstream.NewManager(g.registry, upstream.Options{Log: log, Version: version()})
+	g.manager = upstream.NewManager(g.registry, upstream.Options{
+		Log: log, Version: version(),
+		Updated: func(server, uri string, message []byte) { g.broker.Updated(server, uri, message) },
+	})
 	g.table = session.NewTable(session.Options{
 		Keys: keys, Tombstones: stones,
 		IdleTimeout:  time.Duration(cfg.Sessions.IdleTimeout),
 		Lifetime:     time.Duration(cfg.Sessions.Lifetime),
+		Marked:       uint32(mcp.CapAsks),
+		Mark:         private.BrokerSession,
 		CloseBackend: g.closeBackend,
+		Forgotten:    func(id session.ID) { g.broker.Forgotten(id) },
 	})
 	g.metrics = metrics.New(g.gatherer, metrics.Gauges{Sessions: g.table.Len, Streams: func() int { return g.broker.Streams() }})
 	if g.calls, g.callLog, err = newRecorder(cfg.Calls, g.gatherer); err != nil {

@@ -19,6 +19,10 @@ const (
 	HeaderRecover = "x-patchbay-recover"
 )
 
+// BrokerSession begins the session ids of clients whose every request takes the
+// broker's way, so that Envoy need not ask ext_proc.
+const BrokerSession = "b."
+
 // Dynamic metadata that ext_proc leaves for the rest of Envoy.
 const (
 	// Namespace is the metadata namespace.

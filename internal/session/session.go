@@ -38,6 +38,7 @@ type live struct {
 	done     chan struct{} // guarded by mu: made when asked for, closed when ended
 	backends []slot        // guarded by mu: few, so a list
 	flights  []*flight     // guarded by mu: openings under way, one a server
+	level    string        // guarded by mu: of logging/setLevel; empty when none was set
 }
 
 type slot struct {
@@ -78,6 +79,31 @@ func (s *Session) Backends() map[string]*Backend {
 		all[sl.server] = sl.backend
 	}
 	return all
+}
+
+// SetLevel keeps the least severe level of log messages that the client wants
+// (2025-11-25, Logging). It is forgotten with the session's memory.
+func (s *Session) SetLevel(level string) error {
+	l, err := s.table.entry(s)
+	if err != nil {
+		return err
+	}
+	defer l.release(s.table)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.level = level
+	return nil
+}
+
+// Level returns what SetLevel kept; empty when nothing was set.
+func (s *Session) Level() string {
+	l := s.table.peek(s)
+	if l == nil {
+		return ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.level
 }
 
 // Hold keeps the session in memory, whatever the idle timeout, until release is
@@ -173,6 +199,9 @@ func (l *live) free(t *Table) {
 }
 
 func (l *live) closeLocked(t *Table) {
+	if t.opt.Forgotten != nil {
+		t.opt.Forgotten(l.session.claims.ID)
+	}
 	for _, sl := range l.backends {
 		t.closer.add(sl.server, sl.backend)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"hash/maphash"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,12 +32,21 @@ type Options struct {
 	// MaxSessions bounds the sessions in memory. Beyond it one that is not
 	// held and was not used for long is freed, as by idleness.
 	MaxSessions int
+	// Marked are the capabilities of which any makes the session's token begin
+	// with Mark, by which a router before the gateway can tell. The mark is no
+	// secret and proves nothing: Find checks it against what is sealed.
+	Marked uint32
+	Mark   string
 	// Now is the clock.
 	Now func() time.Time
 	// CloseBackend ends a backend session that is no longer used. It runs on
 	// a goroutine of its own, at most 16 at once, and must bound its own time;
 	// nil does nothing.
 	CloseBackend func(server string, b *Backend)
+	// Forgotten is called when the memory of a session is freed, at its end or
+	// by idleness, for those who keep more of it elsewhere. It runs under the
+	// table's locks: it must not block, nor call the table. Nil does nothing.
+	Forgotten func(id ID)
 }
 
 // shardCount spreads the table's locks; a power of two.
@@ -127,7 +137,7 @@ func (t *Table) New(c Claims) (s *Session, token string) {
 	c.Expires = time.Unix(t.opt.Now().Add(t.opt.Lifetime).Unix(), 0)
 	c.Principal, c.VirtualServer = digest(c.Principal), digest(c.VirtualServer)
 	var plain [64 + 2*MaxClaim]byte
-	token = t.opt.Keys.Seal(PurposeSession, c.append(plain[:0]))
+	token = t.prefix(&c) + t.opt.Keys.Seal(PurposeSession, c.append(plain[:0]))
 	return &Session{table: t, claims: c, token: token}, token
 }
 
@@ -139,8 +149,15 @@ func (t *Table) Find(token, principal string) (*Session, error) {
 	s, inMemory := t.lookup(token, now)
 	if !inMemory {
 		s = &Session{table: t, token: token}
-		if err := t.opt.Keys.openClaims(token, &s.claims); err != nil {
+		sealed, marked := token, false
+		if t.opt.Mark != "" {
+			sealed, marked = strings.CutPrefix(token, t.opt.Mark)
+		}
+		if err := t.opt.Keys.openClaims(sealed, &s.claims); err != nil {
 			return nil, err
+		}
+		if marked != (t.prefix(&s.claims) != "") {
+			return nil, ErrUnknown // another spelling of the id
 		}
 	}
 	switch {
@@ -152,6 +169,13 @@ func (t *Table) Find(token, principal string) (*Session, error) {
 		return nil, ErrEnded
 	}
 	return s, nil
+}
+
+func (t *Table) prefix(c *Claims) string {
+	if c.Capabilities&t.opt.Marked != 0 {
+		return t.opt.Mark
+	}
+	return ""
 }
 
 // lookup returns the session of a token that has an entry, and marks it used.

@@ -352,3 +352,21 @@ func TestEndRaces(t *testing.T) {
 	require.Eventually(t, func() bool { return len(closed.list()) >= opened }, time.Second, time.Millisecond)
 	table.Close()
 }
+
+// A marked token is the same session under one spelling only.
+func TestMarkedTokens(t *testing.T) {
+	table := NewTable(Options{Marked: 6, Mark: "b."})
+	defer table.Close()
+	_, plain := table.New(Claims{Capabilities: 1})
+	_, marked := table.New(Claims{Capabilities: 3})
+	require.False(t, strings.HasPrefix(plain, "b."))
+	require.True(t, strings.HasPrefix(marked, "b."))
+	for _, token := range []string{plain, marked} {
+		_, err := table.Find(token, "")
+		require.NoError(t, err)
+	}
+	for _, token := range []string{"b." + plain, strings.TrimPrefix(marked, "b."), "b." + marked} {
+		_, err := table.Find(token, "")
+		require.ErrorIs(t, err, ErrUnknown)
+	}
+}

@@ -33,6 +33,10 @@ type Options struct {
 	// BackoffMin and BackoffMax bound the pause between two attempts to
 	// connect. Default 0.2 s and 15 s.
 	BackoffMin, BackoffMax time.Duration
+	// Updated is called for each notifications/resources/updated on a watcher's
+	// stream, with the server's name, the URI in it and the whole message. It
+	// must not block. Nil drops them.
+	Updated func(server, uri string, message []byte)
 	// Limits bound what a server may send.
 	Limits Limits
 	// Resolver finds the addresses of servers known by name. Default: the

@@ -179,6 +179,16 @@ func (m *Manager) Client(name string) (*Client, bool) {
 	return r.client, true
 }
 
+func (m *Manager) watcher(name string) (*watcher, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r := m.running[name]
+	if r == nil || r.w == nil {
+		return nil, false
+	}
+	return r.w, true
+}
+
 // Suspect says that a request to the named server met a dead connection: its
 // watcher looks at once whether it is there. It does not block.
 func (m *Manager) Suspect(name string) {

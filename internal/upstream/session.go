@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"patchbay.dev/internal/jsonrpc"
+	"patchbay.dev/internal/mcp"
 	"patchbay.dev/registry"
 )
 
@@ -85,6 +86,7 @@ func (w *watcher) session(ctx context.Context) (err error) {
 	}
 	s.has, s.silent = declared(opened.Capabilities)
 	ctx, cancel := context.WithCancel(ctx)
+	defer s.w.forgetSession()
 	defer s.reading.Wait()
 	defer cancel()
 	if err := s.begin(ctx); err != nil {
@@ -134,6 +136,7 @@ func (s *session) begin(ctx context.Context) error {
 	}
 	s.w.reportReady(s.catalog, s.facts)
 	s.w.backoff.reset()
+	s.reading.Go(func() { s.w.subscribeAll(ctx, s.ref) })
 	return nil
 }
 
@@ -287,6 +290,9 @@ func (s *session) onEvent(ctx context.Context, ev Event) error {
 	switch m.Kind {
 	case jsonrpc.Notification:
 		s.markStale(changedBy(m.Method.Value))
+		if m.Method.Value == mcp.NotificationUpdated && s.w.opt.Updated != nil && m.URI.Present() {
+			s.w.opt.Updated(s.w.name, m.URI.Value, raw)
+		}
 	case jsonrpc.Request:
 		ctx, cancel := context.WithTimeout(ctx, s.w.opt.PingTimeout)
 		defer cancel()

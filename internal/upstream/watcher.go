@@ -38,6 +38,8 @@ type watcher struct {
 	to     reporter
 	// suspected holds a token when somebody met a dead server.
 	suspected chan struct{}
+	// subs are what clients are subscribed to.
+	subs subscriptions
 	// tried is called once, when the first attempt has come to a result.
 	tried func()
 
