@@ -109,6 +109,11 @@ func (c Capabilities) object(bit Capabilities) *struct{} {
 	return &struct{}{}
 }
 
+// CapAll is what a watcher declares: some servers list a tool only to clients
+// that can be asked for what it needs.
+const CapAll = CapElicitation | CapElicitationForm | CapElicitationURL | CapSampling | CapSamplingTools |
+	CapSamplingContext | CapRoots | CapRootsListChanged
+
 // CapAsks are the capabilities by which a server may ask the client for anything.
 const CapAsks = CapElicitation | CapSampling | CapRoots
 

@@ -147,12 +147,20 @@ func (c *Client) readResponse(ctx context.Context, ref Ref, body io.Reader, id s
 	return found, nil
 }
 
-// reply answers a request of the server: a ping with success; nothing else was
-// declared in our capabilities.
+// reply answers a request of the server. A watcher declares every capability, so
+// that it sees every tool, and has nobody to ask: there are no roots, and all
+// else is refused.
 func (c *Client) reply(ctx context.Context, ref Ref, m *jsonrpc.Message) error {
 	id := m.ID.Of(m.Raw)
-	body := mcp.Result(id, []byte(`{}`))
-	if m.Method.Value != mcp.MethodPing {
+	var body []byte
+	switch m.Method.Value {
+	case mcp.MethodPing:
+		body = mcp.Result(id, []byte(`{}`))
+	case mcp.MethodRootsList:
+		body = mcp.Result(id, []byte(`{"roots":[]}`))
+	case mcp.MethodElicit:
+		body = mcp.Result(id, []byte(`{"action":"decline"}`))
+	default:
 		body = (&mcp.Error{Code: mcp.CodeMethodNotFound, Message: "Method not found"}).Body(id)
 	}
 	resp, err := c.Post(ctx, ref, body, nil)

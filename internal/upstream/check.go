@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"patchbay.dev/internal/config"
+	"patchbay.dev/internal/mcp"
 	"patchbay.dev/registry"
 )
 
@@ -27,7 +28,7 @@ func Check(ctx context.Context, cfg config.Server, opt Options) Result {
 		return Result{Reason: registry.ReasonUnreachable, Message: err.Error()}
 	}
 	defer c.Close()
-	o, err := c.Open(ctx, OpenParams{})
+	o, err := c.Open(ctx, OpenParams{Capabilities: mcp.CapAll.JSON()})
 	if err != nil {
 		return failed(err)
 	}

@@ -63,7 +63,7 @@ type streamEvent struct {
 // lost; it returns why.
 func (w *watcher) session(ctx context.Context) (err error) {
 	w.at = ""
-	opened, err := w.client.Open(ctx, OpenParams{})
+	opened, err := w.client.Open(ctx, OpenParams{Capabilities: mcp.CapAll.JSON()})
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,8 @@ func TestWatcherReadsEverything(t *testing.T) { // D1, D4, G1
 	assert.Equal(t, `be "kind"`, r.catalog.Instructions)
 	assert.JSONEq(t, `{"name":"fake","version":"1.0.0"}`, string(r.catalog.ServerInfo))
 	assert.Equal(t, registry.Facts{Revision: "2025-11-25", Sessions: true, LostStatus: 404, Stream: true}, r.facts)
-	assert.JSONEq(t, `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"patchbay","version":"1.2.3"}}`,
+	assert.JSONEq(t, `{"protocolVersion":"2025-11-25","clientInfo":{"name":"patchbay","version":"1.2.3"},
+		"capabilities":{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{},"context":{}},"roots":{"listChanged":true}}}`,
 		string(s.Method(mcp.MethodInitialize)[0].Params))
 	assert.Len(t, s.Method(mcp.NotificationInitialized), 1)
 }
