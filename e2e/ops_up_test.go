@@ -243,6 +243,7 @@ func TestOpsEnvoyDies(t *testing.T) {
 
 // Envoy does not outlive a gateway that was killed.
 func TestOpsKilled(t *testing.T) {
+	ownTemp(t) // it cannot tidy up
 	g := up(t, entry("s", mcptest.New(t, nil)))
 	pid := g.envoyPID()
 	require.NoError(t, g.cmd.Process.Kill())
