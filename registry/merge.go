@@ -60,7 +60,7 @@ func (m *merger) plain(srv *Server, l *list, items []item) {
 }
 
 func (m *merger) put(srv *Server, l *list, it *item, name string, listed []byte) {
-	e := &Entry{Server: srv, Name: name, Original: it.original, Definition: it.raw, Listed: listed}
+	e := &Entry{Server: srv, Name: name, Original: it.original, Definition: it.raw, Listed: listed, template: it.template}
 	if l.byName == nil {
 		l.byName = map[string]*Entry{}
 	}

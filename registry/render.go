@@ -27,6 +27,9 @@ const (
 	messageDuplicate = "the server lists this name twice; the first is used"
 )
 
+// keyTemplate is the member that names a resource template.
+const keyTemplate = "uriTemplate"
+
 // rendered is one server's catalog made ready for merging.
 type rendered struct {
 	tools, prompts, resources, templates []item
@@ -38,6 +41,7 @@ type item struct {
 	original, final string
 	raw, listed     []byte
 	name            jsonrpc.Span // of the name's value within listed
+	template        *template    // of a template, else nil
 }
 
 // renamed returns the listed bytes under another name.
@@ -62,7 +66,7 @@ func render(cfg *config.Server, c *Catalog, old *rendered) *rendered {
 	r.out.tools = r.each(c.Tools, old.tools, "name", r.toolName, true)
 	r.out.prompts = r.each(c.Prompts, old.prompts, "name", r.toolName, false)
 	r.out.resources = r.each(c.Resources, old.resources, "uri", r.uri, false)
-	r.out.templates = r.each(c.Templates, old.templates, "uriTemplate", r.uri, false)
+	r.out.templates = r.each(c.Templates, old.templates, keyTemplate, r.uri, false)
 	return &r.out
 }
 
@@ -157,6 +161,9 @@ func (r *renderer) one(in Item, key string, final func(string) (string, string),
 			return it, ReasonSchemaInvalid, "inputSchema: " + msg
 		}
 	}
+	if key == keyTemplate {
+		it.template = newTemplate(in.Name)
+	}
 	it.listed, it.name = f.listed(in.Raw, it.final, r.cfg.Name, tool)
 	return it, ReasonNone, ""
 }
@@ -185,6 +192,9 @@ func (f *members) scan(raw []byte, key string) error {
 	})
 	if err != nil {
 		return fmt.Errorf("not a JSON object: %w", err)
+	}
+	if !f.name.Present() {
+		return fmt.Errorf("%q is missing", key)
 	}
 	f.end = bytes.LastIndexByte(raw, '}')
 	if !f.meta.Present() {

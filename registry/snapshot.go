@@ -66,6 +66,8 @@ type Entry struct {
 	// Definition is the JSON object as the server sent it, Listed as clients
 	// get it.
 	Definition, Listed []byte
+
+	template *template // of a template, else nil
 }
 
 // Problem is something wrong with one item of a server.

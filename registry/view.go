@@ -73,7 +73,7 @@ func (v *View) Resource(uri string) (bare string, owners []*Server) {
 	}
 	if len(owners) == 0 {
 		for _, e := range v.snap.templates.all {
-			if matchTemplate(e.Original, uri) {
+			if e.template.matches(uri) {
 				owners = appendOnce(owners, e.Server)
 			}
 		}
