@@ -36,10 +36,13 @@ type step map[string]any
 type stepResult struct {
 	Op     string          `json:"op"`
 	Result json.RawMessage `json:"result"`
-	Error  *struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
+	Error  *stepError      `json:"error"`
+}
+
+type stepError struct {
+	Code    int             `json:"code"`
+	Message string          `json:"message"`
+	Data    json.RawMessage `json:"data"`
 }
 
 // sdkClients are the official clients as programs that take steps; see clients/.
@@ -51,6 +54,7 @@ var sdkClients = []struct {
 	{"typescript 1", "MCP_SDK=1", []string{"node", "clients/ts/client.mjs"}},
 	{"typescript 2", "MCP_SDK=2", []string{"node", "clients/ts/client.mjs"}},
 	{"python 1", "PYTHONUNBUFFERED=1", []string{pythonOfClients(), "clients/py/client.py"}},
+	{"python 2", "PYTHONUNBUFFERED=1", []string{secondPython(), "clients/py/client.py"}},
 }
 
 func pythonOfClients() string {
@@ -58,6 +62,13 @@ func pythonOfClients() string {
 		return p
 	}
 	return "../.tools/py/bin/python"
+}
+
+func secondPython() string {
+	if p := os.Getenv("PATCHBAY_PYTHON2"); p != "" {
+		return p
+	}
+	return "../.tools/py2/bin/python"
 }
 
 // runSteps runs an SDK client; every step must have an answer.

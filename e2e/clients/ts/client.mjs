@@ -11,15 +11,23 @@
 //
 // Steps: {"op":"connect"} shows what initialize gave (the connection is made
 // before the first step in any case), "ping", "listTools", "callTool" (name,
-// args), "listPrompts", "getPrompt" (name, args), "listResources",
-// "listResourceTemplates", "readResource" (uri), "waitToolListChanged" (one
-// that came since the last such step counts), "terminate" (DELETE). Every step
-// may have "timeoutMs", 30000 by default. Lists are read to their last page.
+// args; progress: true adds the notifications to the result), "listPrompts",
+// "getPrompt" (name, args), "listResources", "listResourceTemplates",
+// "readResource", "subscribe" and "unsubscribe" (uri), "complete" (ref, argument,
+// context), "setLevel" (level), "rootsChanged", "waitToolListChanged", "waitFor"
+// (method of a notification, match: a text in it; gives its params; one that came
+// since the last such step counts), "arrived" (method; all that no step has waited
+// for), "asked" (the server's requests since the last such step),
+// "terminate" (DELETE). Every step may have "timeoutMs", 30000 by default. Lists
+// are read to their last page.
 //
 // MCP_SDK=2 in the environment takes version 2 of the SDK instead of 1.
+// MCP_CAPABLE=1 declares elicitation, sampling and roots; what the server then
+// asks gets the answers below ("elicit" in a step changes the action).
 import { createInterface } from 'node:readline';
 
 const version = process.env.MCP_SDK === '2' ? 2 : 1;
+const capable = process.env.MCP_CAPABLE === '1';
 const sdk = version === 2
   ? await import('@modelcontextprotocol/client')
   : {
@@ -28,15 +36,42 @@ const sdk = version === 2
       ...(await import('@modelcontextprotocol/sdk/types.js')),
     };
 
-let changes = 0; // list_changed notifications that no step has waited for
-let onChange = () => {};
-
-const client = new sdk.Client({ name: `patchbay-e2e-ts${version}`, version: '1.0.0' });
-client.setNotificationHandler(
-  version === 2 ? 'notifications/tools/list_changed' : sdk.ToolListChangedNotificationSchema,
-  () => { changes++; onChange(); },
+const client = new sdk.Client(
+  { name: `patchbay-e2e-ts${version}`, version: '1.0.0' },
+  { capabilities: capable ? { elicitation: { form: {}, url: {} }, sampling: { tools: {} }, roots: { listChanged: true } } : {} },
 );
 const transport = new sdk.StreamableHTTPClientTransport(new URL(process.argv[2]));
+
+const arrived = new Map(); // method to params of notifications that no step has waited for
+let onArrival = () => {};
+for (const [method, schema] of [
+  ['notifications/tools/list_changed', sdk.ToolListChangedNotificationSchema],
+  ['notifications/resources/updated', sdk.ResourceUpdatedNotificationSchema],
+  ['notifications/message', sdk.LoggingMessageNotificationSchema],
+  ['notifications/elicitation/complete', sdk.ElicitationCompleteNotificationSchema],
+]) {
+  client.setNotificationHandler(version === 2 ? method : schema, (n) => {
+    arrived.set(method, [...(arrived.get(method) ?? []), n.params ?? {}]);
+    onArrival();
+  });
+}
+
+const asked = []; // requests of the server that no step "asked" has shown
+let elicit = 'accept';
+if (capable) {
+  for (const [method, schema, answer] of [
+    ['elicitation/create', sdk.ElicitRequestSchema, (params) =>
+      elicit === 'accept' && params.mode !== 'url' ? { action: 'accept', content: { name: 'Ada' } } : { action: elicit }],
+    ['sampling/createMessage', sdk.CreateMessageRequestSchema, () =>
+      ({ role: 'assistant', model: 'none', content: { type: 'text', text: 'sampled by the client' }, stopReason: 'endTurn' })],
+    ['roots/list', sdk.ListRootsRequestSchema, () => ({ roots: [{ uri: 'file:///home/ada', name: 'home' }] })],
+  ]) {
+    client.setRequestHandler(version === 2 ? method : schema, (request) => {
+      asked.push({ method, params: request.params });
+      return answer(request.params);
+    });
+  }
+}
 
 /** Reads all pages of a list. */
 async function pages(key, list) {
@@ -50,21 +85,34 @@ async function pages(key, list) {
   return { [key]: items };
 }
 
-function waitToolListChanged(timeout) {
+/** Waits for a notification that contains the text; with all, takes the others too. */
+function waitFor(method, timeout, match, all) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
-      onChange = () => {}; // what comes later is for the next step
-      reject(new Error(`no list_changed in ${timeout} ms`));
+      onArrival = () => {}; // what comes later is for the next step
+      reject(new Error(`no ${method} in ${timeout} ms`));
     }, timeout);
-    onChange = () => {
-      if (changes === 0) return;
-      changes = 0;
-      onChange = () => {};
+    onArrival = () => {
+      const waiting = arrived.get(method) ?? [];
+      const found = waiting.findIndex((params) => JSON.stringify(params).includes(match));
+      if (found < 0) return;
+      const [first] = waiting.splice(found, 1);
+      if (all) waiting.length = 0;
+      onArrival = () => {};
       clearTimeout(timer);
-      resolve({});
+      resolve(first);
     };
-    onChange();
+    onArrival();
   });
+}
+
+async function callTool(step, options) {
+  elicit = step.elicit ?? 'accept';
+  const progress = [];
+  const params = { name: step.name, arguments: step.args ?? {} };
+  const all = step.progress ? { ...options, onprogress: (p) => { progress.push(p); } } : options;
+  const result = await (version === 2 ? client.callTool(params, all) : client.callTool(params, undefined, all));
+  return step.progress ? { ...result, progress } : result;
 }
 
 function perform(step) {
@@ -81,16 +129,24 @@ function perform(step) {
       };
     case 'ping': return client.ping(options);
     case 'listTools': return pages('tools', (p) => client.listTools(p, options));
-    case 'callTool':
-      return version === 2
-        ? client.callTool({ name: step.name, arguments: step.args ?? {} }, options)
-        : client.callTool({ name: step.name, arguments: step.args ?? {} }, undefined, options);
+    case 'callTool': return callTool(step, options);
     case 'listPrompts': return pages('prompts', (p) => client.listPrompts(p, options));
     case 'getPrompt': return client.getPrompt({ name: step.name, arguments: step.args ?? {} }, options);
     case 'listResources': return pages('resources', (p) => client.listResources(p, options));
     case 'listResourceTemplates': return pages('resourceTemplates', (p) => client.listResourceTemplates(p, options));
     case 'readResource': return client.readResource({ uri: step.uri }, options);
-    case 'waitToolListChanged': return waitToolListChanged(timeout);
+    case 'subscribe': return client.subscribeResource({ uri: step.uri }, options);
+    case 'unsubscribe': return client.unsubscribeResource({ uri: step.uri }, options);
+    case 'complete':
+      return client.complete({
+        ref: step.ref, argument: step.argument, ...(step.context && { context: { arguments: step.context } }),
+      }, options);
+    case 'setLevel': return client.setLoggingLevel(step.level, options);
+    case 'rootsChanged': return client.sendRootsListChanged();
+    case 'waitToolListChanged': return waitFor('notifications/tools/list_changed', timeout, '', true);
+    case 'waitFor': return waitFor(step.method, timeout, step.match ?? '', false);
+    case 'arrived': return { params: (arrived.get(step.method) ?? []).splice(0) };
+    case 'asked': return { requests: asked.splice(0) };
     case 'terminate': return transport.terminateSession().then(() => ({}));
     default: throw new Error(`unknown op ${JSON.stringify(step.op)}`);
   }
