@@ -125,6 +125,9 @@ func runNull(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("null server: configuration: %w", err)
 	}
+	if err := tune.Process(); err != nil {
+		return fmt.Errorf("null server: %w", err)
+	}
 	s, err := newNullServer(cfg.Answers)
 	if err != nil {
 		return err

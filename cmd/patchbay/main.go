@@ -14,12 +14,17 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"patchbay.dev/internal/tune"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends an orderly end that takes too long
-	err := root().ExecuteContext(ctx)
+	err := tune.Process()
+	if err == nil {
+		err = root().ExecuteContext(ctx)
+	}
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "patchbay:", err)
