@@ -88,10 +88,12 @@ func (e *Error) Body(id []byte) []byte {
 // Result renders the JSON-RPC response that carries result, raw, for the
 // request with the raw id.
 func Result(id, result []byte) []byte {
-	b := make([]byte, 0, 32+len(id)+len(result))
-	b = append(b, `{"jsonrpc":"2.0","id":`...)
+	const open, middle, end = `{"jsonrpc":"2.0","id":`, `,"result":`, `}`
+	// A byte too few would copy a whole list again.
+	b := make([]byte, 0, len(open)+len(id)+len(middle)+len(result)+len(end))
+	b = append(b, open...)
 	b = append(b, id...)
-	b = append(b, `,"result":`...)
+	b = append(b, middle...)
 	b = append(b, result...)
-	return append(b, '}')
+	return append(b, end...)
 }
