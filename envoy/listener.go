@@ -8,6 +8,7 @@ import (
 	rulesv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	corsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/cors/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	routerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
@@ -145,11 +146,16 @@ func httpFilters() ([]*hcmv3.HttpFilter, error) {
 	if err != nil {
 		return nil, err
 	}
+	cors, err := pack(&corsv3.Cors{})
+	if err != nil {
+		return nil, err
+	}
 	router, err := pack(&routerv3.Router{SuppressEnvoyHeaders: true})
 	if err != nil {
 		return nil, err
 	}
 	return []*hcmv3.HttpFilter{
+		httpFilter(corsFilter, cors), // first: it also sees what ext_proc answers
 		httpFilter(extProcFilter, extProc),
 		httpFilter("envoy.filters.http.router", router),
 	}, nil

@@ -82,10 +82,11 @@ func Routes(opt RouteOptions) (*routev3.RouteConfiguration, error) {
 		routes = append(routes, b.direct(r.value, r.statuses))
 	}
 	routes = append(routes, b.stream(), b.brokerSession(), b.broker(), b.notFound())
+	browsers := b.browsers(opt.Origins)
 	rc := &routev3.RouteConfiguration{
 		Name: private.RouteConfig,
 		VirtualHosts: []*routev3.VirtualHost{{
-			Name: "mcp", Domains: []string{"*"}, Routes: routes,
+			Name: "mcp", Domains: []string{"*"}, Routes: routes, TypedPerFilterConfig: browsers,
 		}},
 		// Clusters come over CDS, and a direct route names none.
 		ValidateClusters: wrapperspb.Bool(false),

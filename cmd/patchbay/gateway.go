@@ -105,7 +105,10 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	g.envoy = envoy.NewMetrics(g.gatherer)
 	g.xds = envoy.NewXDS(log, g.envoy)
-	rt := &router.Router{Sessions: g.table, Catalog: g.registry, BodyLimit: cfg.BodyLimit}
+	rt := &router.Router{
+		Sessions: g.table, Catalog: g.registry, BodyLimit: cfg.BodyLimit,
+		Origins: cfg.Origins, PageSize: cfg.PageSize, Seals: keys,
+	}
 	g.extproc = &extproc.Server{
 		Router: rt, Settled: g.settled, BodyLimit: cfg.BodyLimit, BufferLimit: bufferLimit, Metrics: g.metrics, Log: log,
 		Seal: func(plain []byte) string { return keys.Seal(session.PurposeRecover, plain) },
@@ -178,7 +181,7 @@ func (g *gateway) close() {
 
 // watch gives Envoy its routes and clusters and starts watching the servers.
 func (g *gateway) watch() error {
-	routes, err := envoy.Routes(envoy.RouteOptions{BodyLimit: g.cfg.BodyLimit})
+	routes, err := envoy.Routes(envoy.RouteOptions{BodyLimit: g.cfg.BodyLimit, Origins: g.cfg.Origins})
 	if err != nil {
 		return fmt.Errorf("envoy: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"patchbay.dev/broker"
 	"patchbay.dev/envoy"
 	"patchbay.dev/internal/calls"
 	"patchbay.dev/internal/config"
@@ -71,7 +72,7 @@ func newRecorder(cfg config.Calls, reg prometheus.Registerer) (*calls.Recorder, 
 // serveBroker serves HTTP/1.1 and, without TLS, HTTP/2, until ctx is done.
 func (g *gateway) serveBroker(ctx context.Context, l net.Listener) error {
 	s := &http.Server{
-		Handler:           g.broker,
+		Handler:           broker.Browsers(g.cfg.Origins, g.broker),
 		ReadHeaderTimeout: 10 * time.Second,
 		ReadTimeout:       2 * time.Minute,
 		IdleTimeout:       15 * time.Minute,

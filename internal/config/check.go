@@ -23,6 +23,8 @@ import (
 const (
 	minBodyLimit   = 1 << 10
 	maxBodyLimit   = 64 << 20
+	maxPageSize    = 10_000
+	maxOrigins     = 64
 	maxServerName  = 40
 	maxPrefix      = 64
 	maxURL         = 2048
@@ -33,6 +35,9 @@ const (
 
 var (
 	serverName = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	// webOrigin is RFC 6454, section 6.2, with "*" for any port. Extensions of
+	// browsers and editors have schemes of their own.
+	webOrigin  = regexp.MustCompile(`^[a-z][a-z0-9+.-]*://([a-z0-9._-]+|\[[0-9a-f:.]+\])(:([0-9]{1,5}|\*))?$`)
 	toolPrefix = regexp.MustCompile(`^[A-Za-z0-9_.-]*$`)
 )
 
@@ -49,6 +54,10 @@ func (p *problems) check(c *Config, paths []string, env Env) {
 	if c.BodyLimit < minBodyLimit || c.BodyLimit > maxBodyLimit {
 		p.errorf("bodyLimit", "expected a size from 1KiB to 64MiB")
 	}
+	if c.PageSize < 0 || c.PageSize > maxPageSize {
+		p.errorf("pageSize", "expected a number from 0 to %d", maxPageSize)
+	}
+	p.checkOrigins(c.Origins)
 	if c.Sessions.Store != "memory" {
 		p.errorf("sessions.store", `expected "memory", got %s`, show(c.Sessions.Store))
 	}
@@ -76,6 +85,20 @@ func (p *problems) check(c *Config, paths []string, env Env) {
 			p.errorf(where, "expected a name of its own: %s is already called %s", first, show(s.Name))
 		} else {
 			names[s.Name] = path
+		}
+	}
+}
+
+// checkOrigins: an origin that no browser sends in this form would let nobody
+// in, without a word.
+func (p *problems) checkOrigins(origins []string) {
+	if len(origins) > maxOrigins {
+		p.errorf("origins", "expected at most %d origins", maxOrigins)
+	}
+	for i, o := range origins {
+		if o != "*" && !webOrigin.MatchString(o) {
+			p.errorf(fmt.Sprintf("origins[%d]", i),
+				`expected an origin in lower case and without a path, such as "https://app.example", or "*", got %s`, show(o))
 		}
 	}
 }

@@ -29,6 +29,17 @@ type Config struct {
 	// BodyLimit is the largest request body, in bytes or with a unit ("4MiB");
 	// a larger one is 413. From 1KiB to 64MiB.
 	BodyLimit int64 `yaml:"bodyLimit,omitempty" json:"bodyLimit,omitempty" config:"size" jsonschema:"oneof_type=integer;string"`
+	// PageSize is how many items one page of a list has; 0 is all in one page.
+	// Pages are ordered by name. Some clients read the first page only.
+	PageSize int `yaml:"pageSize,omitempty" json:"pageSize,omitempty" jsonschema:"minimum=0,maximum=10000"`
+	// Origins are the web origins whose pages may speak to the endpoint, such
+	// as "https://app.example"; "http://localhost:*" is one with any port, "*"
+	// is every origin. Requests with another Origin header get 403, so that a
+	// foreign page cannot use a user's gateway; requests without one come from
+	// no page. The list replaces the default, which is the pages of programs on
+	// the user's own machine: "http://localhost:*", "http://127.0.0.1:*" and
+	// "http://[::1]:*".
+	Origins []string `yaml:"origins,omitempty" json:"origins,omitempty"`
 	// StateDir holds what must survive a restart (session keys, tombstones).
 	// Default: $STATE_DIRECTORY, else $XDG_STATE_HOME/patchbay, else
 	// ~/.local/state/patchbay.

@@ -126,12 +126,28 @@ func (p *problems) decodeScalar(path string, n *node, v reflect.Value) {
 		}
 		return
 	}
+	if v.Kind() == reflect.Int {
+		p.decodeInt(path, n, v)
+		return
+	}
 	if n.kind == kindNumber || n.kind == kindBool {
 		p.errorf(path, "expected %s, got %s: put it in quotes", expected(v.Type()), n.kind)
 		return
 	}
 	if p.expect(path, n, kindString) {
 		v.SetString(n.text)
+	}
+}
+
+func (p *problems) decodeInt(path string, n *node, v reflect.Value) {
+	i, err := strconv.Atoi(n.text)
+	switch {
+	case n.kind != kindNumber:
+		p.errorf(path, "expected a whole number, got %s", n.kind)
+	case err != nil:
+		p.errorf(path, "expected a whole number, got %s", show(n.text))
+	default:
+		v.SetInt(int64(i))
 	}
 }
 
@@ -191,6 +207,8 @@ func expected(t reflect.Type) string {
 		return `a duration such as "30s" or "1h30m"`
 	case t.Kind() == reflect.Bool:
 		return kindBool.String()
+	case t.Kind() == reflect.Int:
+		return "a whole number"
 	case t.Kind() == reflect.Slice:
 		return kindList.String()
 	case t.Kind() == reflect.Struct, t.Kind() == reflect.Map:

@@ -18,10 +18,10 @@ func TestErrors(t *testing.T) {
 	server := func(rest string) string { return "servers:\n- {name: a, url: http://h/mcp, " + rest + "}" }
 	for _, tc := range []struct{ name, file, want string }{
 		// What no type has.
-		{"unknown key", "lisen: x", `1:1: lisen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, stateDir, sessions, calls, servers, virtualServers`},
+		{"unknown key", "lisen: x", `1:1: lisen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, pageSize, origins, stateDir, sessions, calls, servers, virtualServers`},
 		{"unknown key far", "sessions: {zzz: 1}", `1:12: sessions.zzz: unknown key; expected one of keyFile, store, lifetime, idleTimeout`},
 		{"unknown key in a server", server("header: {}"), `2:32: servers[0].header: unknown key (did you mean "headers"?); expected one of name, url, prefix, headers, timeout, poll, way, tls, group, labels`},
-		{"case", "Listen: x", `1:1: Listen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, stateDir, sessions, calls, servers, virtualServers`},
+		{"case", "Listen: x", `1:1: Listen: unknown key (did you mean "listen"?); expected one of listen, admin, tls, bodyLimit, pageSize, origins, stateDir, sessions, calls, servers, virtualServers`},
 		{"duplicate key", "listen: :1\nlisten: :2", `2:1: listen: this key is already there, at line 1, column 1`},
 		{"duplicate header", server("headers: {A: b, A: c}"), `2:48: servers[0].headers.A: this key is already there, at line 2, column 42`},
 		{"missing keys", "servers:\n- {}\n", "2:3: servers[0]: the key \"name\" is missing; expected a string\n2:3: servers[0]: the key \"url\" is missing; expected a string"},
@@ -46,6 +46,14 @@ func TestErrors(t *testing.T) {
 		{"same address", "listen: localhost:8090", `1:1: admin: expected another address than that of listen`},
 		{"small body limit", "bodyLimit: 1023", `1:12: bodyLimit: expected a size from 1KiB to 64MiB`},
 		{"large body limit", "bodyLimit: 65MiB", `1:12: bodyLimit: expected a size from 1KiB to 64MiB`},
+		{"page size", "pageSize: -1", `1:11: pageSize: expected a number from 0 to 10000`},
+		{"large page size", "pageSize: 10001", `1:11: pageSize: expected a number from 0 to 10000`},
+		{"page size as text", `pageSize: "5"`, `1:11: pageSize: expected a whole number, got a string`},
+		{"half a page", "pageSize: 1.5", `1:11: pageSize: expected a whole number, got "1.5"`},
+		{"origin with a path", "origins: [https://a.example/]", `1:11: origins[0]: expected an origin in lower case and without a path, such as "https://app.example", or "*", got "https://a.example/"`},
+		{"origin in capitals", "origins: [\"*\", https://A.example]", `1:16: origins[1]: expected an origin in lower case and without a path, such as "https://app.example", or "*", got "https://A.example"`},
+		{"origin without scheme", "origins: [a.example]", `1:11: origins[0]: expected an origin in lower case and without a path, such as "https://app.example", or "*", got "a.example"`},
+		{"origin with stars", "origins: [https://*.example]", `1:11: origins[0]: expected an origin in lower case and without a path, such as "https://app.example", or "*", got "https://*.example"`},
 		{"store", "sessions: {store: redis}", `1:19: sessions.store: expected "memory", got "redis"`},
 		{"lifetime", "sessions: {lifetime: 0s, idleTimeout: 0}", "1:22: sessions.lifetime: expected a duration above 0\n1:39: sessions.idleTimeout: expected a duration above 0"},
 		{"name", "servers:\n- {name: A_b, url: http://h/}", `2:10: servers[0].name: expected a lower-case letter, then at most 39 of a-z, 0-9 and '-', got "A_b"`},
@@ -74,7 +82,7 @@ func TestErrors(t *testing.T) {
 		{"json", `{"listen": 1,}`, `1:13: not valid JSON: invalid character ',' at start of value`},
 		{"json end", "{\"listen\":\n", `2:1: the file ends in the middle of a JSON value`},
 		{"json twice", "{} {}", `1:4: expected the end of the file after the JSON value`},
-		{"json position", "{\"ü\": 1,\n\t\"listen\" : [ 1 ]}", "1:2: ü: unknown key; expected one of listen, admin, tls, bodyLimit, stateDir, sessions, calls, servers, virtualServers\n2:13: listen: expected a string, got a list"},
+		{"json position", "{\"ü\": 1,\n\t\"listen\" : [ 1 ]}", "1:2: ü: unknown key; expected one of listen, admin, tls, bodyLimit, pageSize, origins, stateDir, sessions, calls, servers, virtualServers\n2:13: listen: expected a string, got a list"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			_, _, err := Parse("f", []byte(tc.file), testEnv())

@@ -127,6 +127,7 @@ func defaults(env Env) *Config {
 		Listen:    "127.0.0.1:8080",
 		Admin:     "127.0.0.1:8090",
 		BodyLimit: 4 << 20,
+		Origins:   []string{"http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"},
 		StateDir:  defaultStateDir(env),
 		Calls:     Calls{Direct: true},
 		Sessions: Sessions{

@@ -29,7 +29,8 @@ func TestDefaults(t *testing.T) {
 	assert.Empty(t, warnings)
 	assert.Equal(t, &Config{
 		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:8090", BodyLimit: 4 << 20, StateDir: "/home/op/.local/state/patchbay",
-		Calls: Calls{Direct: true},
+		Origins: []string{"http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"},
+		Calls:   Calls{Direct: true},
 		Sessions: Sessions{
 			KeyFile: "/home/op/.local/state/patchbay/keys", Store: "memory",
 			Lifetime: Duration(30 * 24 * time.Hour), IdleTimeout: Duration(30 * time.Minute),
@@ -49,6 +50,8 @@ func TestEveryKey(t *testing.T) {
 listen: ":9000"
 admin: "[::1]:9001"
 bodyLimit: 512KiB
+pageSize: 50
+origins: ["https://app.example", "http://localhost:6274", "http://[::1]:*", "vscode-webview://x"]
 stateDir: state
 sessions: {keyFile: k/seal, store: memory, lifetime: 24h, idleTimeout: 90s}
 calls: {direct: false, log: calls.json}
@@ -73,6 +76,7 @@ virtualServers:
 	empty := ""
 	assert.Equal(t, &Config{
 		Listen: "0.0.0.0:9000", Admin: "[::1]:9001", BodyLimit: 512 << 10, StateDir: "/etc/patchbay/state",
+		PageSize: 50, Origins: []string{"https://app.example", "http://localhost:6274", "http://[::1]:*", "vscode-webview://x"},
 		Sessions: Sessions{KeyFile: "/etc/patchbay/state/k/seal", Store: "memory", Lifetime: Duration(24 * time.Hour), IdleTimeout: Duration(90 * time.Second)},
 		Calls:    Calls{Log: "/etc/patchbay/calls.json"},
 		Servers: []Server{{
@@ -84,9 +88,9 @@ virtualServers:
 		VirtualServers: []VirtualServer{{Name: "ns/x", Tools: []string{"weather_*"}}},
 	}, c)
 	assert.Equal(t, []string{
-		"/etc/patchbay/patchbay.yaml:20:10: servers[0].group: group has no effect yet",
-		"/etc/patchbay/patchbay.yaml:21:11: servers[0].labels: labels has no effect yet",
-		"/etc/patchbay/patchbay.yaml:23:1: virtualServers: virtualServers has no effect yet",
+		"/etc/patchbay/patchbay.yaml:22:10: servers[0].group: group has no effect yet",
+		"/etc/patchbay/patchbay.yaml:23:11: servers[0].labels: labels has no effect yet",
+		"/etc/patchbay/patchbay.yaml:25:1: virtualServers: virtualServers has no effect yet",
 	}, texts(warnings))
 }
 
