@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -58,6 +59,7 @@ type gateway struct {
 	Dir         string
 
 	t    *testing.T
+	via  []string // a program that runs the command, with its arguments; nil for none
 	args []string
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
@@ -99,7 +101,13 @@ func up(t *testing.T, servers ...string) *gateway {
 // upWith is up with further top-level configuration.
 func upWith(t *testing.T, top string, servers ...string) *gateway {
 	t.Helper()
-	g := &gateway{t: t, Port: freePort(t), Admin: freePort(t), Dir: t.TempDir()}
+	return upVia(t, nil, top, servers...)
+}
+
+// upVia is upWith, run by another program.
+func upVia(t *testing.T, via []string, top string, servers ...string) *gateway {
+	t.Helper()
+	g := &gateway{t: t, Port: freePort(t), Admin: freePort(t), Dir: t.TempDir(), via: via}
 	cfg := fmt.Sprintf("listen: 127.0.0.1:%d\nadmin: 127.0.0.1:%d\nstateDir: %s\n%s", g.Port, g.Admin, filepath.Join(g.Dir, "state"), top)
 	if len(servers) > 0 {
 		cfg += "servers:\n" + strings.Join(servers, "")
@@ -116,7 +124,8 @@ func upWith(t *testing.T, top string, servers ...string) *gateway {
 func (g *gateway) start() {
 	g.t.Helper()
 	g.out, g.logs = lockedBuffer{}, lockedBuffer{}
-	g.cmd = exec.Command(binary, g.args...)
+	line := slices.Concat(g.via, []string{binary}, g.args)
+	g.cmd = exec.Command(line[0], line[1:]...)
 	g.cmd.Stdout, g.cmd.Stderr = &g.out, &g.logs
 	g.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=10") // else each end of a race build takes 1 s
 	require.NoError(g.t, g.cmd.Start())

@@ -60,6 +60,9 @@ type Server struct {
 	// recorded, and returns true when it has answered it.
 	Intercept func(w http.ResponseWriter, r *Request) bool
 
+	// Listen is the "ip:port" to listen on; a free port of 127.0.0.1 if empty.
+	Listen string
+
 	tb   testing.TB
 	addr string
 	cert tls.Certificate
@@ -94,6 +97,9 @@ func New(tb testing.TB, configure func(*Server)) *Server {
 	}
 	if configure != nil {
 		configure(s)
+	}
+	if s.Listen != "" {
+		s.addr = s.Listen
 	}
 	s.lists = map[string][]string{
 		mcp.MethodToolsList: s.Tools, mcp.MethodPromptsList: s.Prompts,

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"patchbay.dev/registry"
 )
 
 const (
@@ -15,8 +17,7 @@ const (
 	avoidFor = 30 * time.Second
 	// maxTries is at how many addresses one session is tried to be opened.
 	maxTries = 8
-	// hurry bounds connecting and the TLS handshake together where there is
-	// one more address to try.
+	// hurry bounds connecting where there is one more address to try.
 	hurry = time.Second
 )
 
@@ -113,8 +114,9 @@ func (c *Client) Elsewhere(ctx context.Context, ref Ref) bool {
 	return err == nil && slices.ContainsFunc(all, func(a string) bool { return a != ref.Address })
 }
 
-// openAny is the way of Open through the addresses: the first that takes a
-// connection counts, whatever it then answers.
+// openAny is the way of Open through the addresses: the first that answers
+// counts. A session that was opened while its answer was lost is nobody's, and
+// left to its server.
 func (c *Client) openAny(ctx context.Context, p OpenParams) (*Opened, error) {
 	all, err := c.places.find(ctx)
 	if err != nil {
@@ -124,8 +126,11 @@ func (c *Client) openAny(ctx context.Context, p OpenParams) (*Opened, error) {
 	for i, address := range all {
 		last := i == len(all)-1
 		o, err := c.openAt(inHurry(ctx, !last), address, p)
-		if err == nil || last || ctx.Err() != nil || !unreached(err) {
+		if err == nil || last || ctx.Err() != nil {
 			return o, err
+		}
+		if reason, _ := reasonOf(err); reason != registry.ReasonUnreachable {
+			return nil, err
 		}
 	}
 	return nil, networkError(net.ErrClosed, false) // not reached: there is a last one

@@ -115,12 +115,6 @@ func limitError(format string, args ...any) *Error {
 	}
 }
 
-// unreached tells whether nothing of a request came to its server.
-func unreached(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && !e.Delivered
-}
-
 // describe says what went wrong on the network and what to do about it, without
 // addresses: the reader knows the server by its name.
 func describe(err error) string {

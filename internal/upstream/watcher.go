@@ -56,8 +56,9 @@ type watcher struct {
 	message    string            // reported last, while not ready
 	lostStatus int               // by the probe
 	probed     bool
-	at         string // the address of the present session, if it is one of a name's
-	short      int    // short sessions in a row
+	at         string    // the address of the present session, if it is one of a name's
+	moved      time.Time // when it last moved from one address to another
+	short      int       // short sessions in a row
 	backoff    backoff
 }
 
@@ -107,7 +108,7 @@ func (w *watcher) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if w.moves(ctx, err, time.Since(began)) {
+		if w.moves(ctx, err) {
 			continue
 		}
 		pause := w.afterLoss(err, time.Since(began))
@@ -117,12 +118,17 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// moves tells whether a session that lived is lost with its address alone: the
-// server has others, which serve its clients meanwhile. If they do not, the next
-// attempt will tell.
-func (w *watcher) moves(ctx context.Context, err error, lived time.Duration) bool {
+// moves tells whether the session is lost with its address alone: the server has
+// others, which serve its clients meanwhile. If they do not, the next attempt
+// will tell.
+func (w *watcher) moves(ctx context.Context, err error) bool {
 	reason, _ := reasonOf(err)
-	return w.ready && lived >= shortSession && reason == registry.ReasonUnreachable && w.client.Elsewhere(ctx, Ref{Address: w.at})
+	if !w.ready || time.Since(w.moved) < shortSession || reason != registry.ReasonUnreachable ||
+		!w.client.Elsewhere(ctx, Ref{Address: w.at}) {
+		return false
+	}
+	w.moved = time.Now()
+	return true
 }
 
 // afterLoss reports what err means and returns how long to wait before the next
