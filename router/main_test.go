@@ -71,12 +71,18 @@ func (f *fixture) session(servers ...string) (*session.Session, string) {
 	for _, name := range servers {
 		srv, ok := f.registry.Snapshot().Server(name)
 		require.True(f.t, ok)
-		_, err := s.OpenBackend(context.Background(), name, srv.Cluster, nil, func(context.Context) (*session.Backend, error) {
-			return &session.Backend{ID: "at-" + name, Epoch: srv.Cluster, Revision: "2025-11-25"}, nil
-		})
-		require.NoError(f.t, err)
+		open(f.t, s, srv)
 	}
 	return s, token
+}
+
+// open opens the session's backend session with the server.
+func open(tb testing.TB, s *session.Session, srv *registry.Server) {
+	tb.Helper()
+	_, err := s.OpenBackend(context.Background(), srv.Config.Name, srv.Cluster, nil, func(context.Context) (*session.Backend, error) {
+		return &session.Backend{ID: "at-" + srv.Config.Name, Epoch: srv.Cluster, Revision: "2025-11-25"}, nil
+	})
+	require.NoError(tb, err)
 }
 
 // decide decides on a body of a client with the session.
