@@ -152,13 +152,22 @@ func (s *source) deliver(data []byte) {
 	if jsonrpc.Scan(data, &m) != nil || m.Kind == jsonrpc.Response {
 		return
 	}
-	switch m.Method.Value {
-	case mcp.NotificationTools, mcp.NotificationPrompts, mcp.NotificationResources, mcp.NotificationUpdated:
+	if forWatcher(m.Method.Value) {
 		return
 	}
 	if out := s.message(data); out != nil {
 		s.b.hub.send(s.session.Claims().ID, messageEvent(out))
 	}
+}
+
+// forWatcher tells whether a notification reaches clients by way of the server's
+// watcher.
+func forWatcher(method string) bool {
+	switch method {
+	case mcp.NotificationTools, mcp.NotificationPrompts, mcp.NotificationResources, mcp.NotificationUpdated:
+		return true
+	}
+	return false
 }
 
 // messageEvent renders a message as an event.

@@ -108,16 +108,20 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string 
 	src := &source{b: x.b, session: x.session, server: x.server.Config.Name, client: x.client, to: ref(x.backend), owner: x}
 	defer x.b.abandon(x)
 	events := sse.NewReader(resp.Body, maxEvent)
-	answered := false
+	answered, resumable := false, false
 	for {
 		e, err := events.Next()
 		if err != nil {
-			if answered {
+			if answered || resumable && errors.Is(err, io.EOF) {
+				// A backend that gave an event id and closed in good order
+				// expects the client to come back for the rest (2025-11-25,
+				// Transports, "Sending Messages to the Server").
 				return "ok"
 			}
 			return x.endStream(ctx, err)
 		}
 		answered = answered || x.answers(e.Data)
+		resumable = resumable || e.ID != ""
 		if raw := src.event(&e); raw != nil && x.w.push(raw) != nil {
 			return clientGone
 		}

@@ -29,12 +29,17 @@ type hub struct {
 	mu       sync.Mutex
 	sessions map[session.ID][]*listener // guarded by mu; each oldest first
 	n        int                        // guarded by mu
+
+	kept      map[session.ID][]*eventLog // guarded by mu: of ended streams; each oldest first
+	keptCount int                        // guarded by mu
+	swept     time.Time                  // guarded by mu: when ended streams were last thrown away
 }
 
 // listener is one GET stream.
 type listener struct {
 	queue chan []byte   // whole SSE events
 	gone  chan struct{} // closed by the hub: the stream is to end
+	log   eventLog      // guarded by the hub's mu
 }
 
 func (l *listener) isGone() bool {
@@ -47,7 +52,7 @@ func (l *listener) isGone() bool {
 }
 
 func newHub(dropped func(), empty func(session.ID)) *hub {
-	return &hub{dropped: dropped, empty: empty, sessions: map[session.ID][]*listener{}}
+	return &hub{dropped: dropped, empty: empty, sessions: map[session.ID][]*listener{}, kept: map[session.ID][]*eventLog{}}
 }
 
 func (h *hub) len() int {
@@ -57,13 +62,14 @@ func (h *hub) len() int {
 }
 
 func (h *hub) add(id session.ID) *listener {
-	l := &listener{queue: make(chan []byte, streamQueue), gone: make(chan struct{})}
+	l := &listener{queue: make(chan []byte, streamQueue), gone: make(chan struct{}), log: newEventLog()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := append(h.sessions[id], l)
 	h.n++
 	if len(all) > streamsPerSession {
 		close(all[0].gone)
+		h.keepLocked(id, &all[0].log)
 		all = all[1:]
 		h.n--
 	}
@@ -84,6 +90,7 @@ func (h *hub) removeLocked(id session.ID, l *listener) {
 			continue
 		}
 		h.n--
+		h.keepLocked(id, &l.log)
 		if len(all) == 1 {
 			delete(h.sessions, id)
 			h.empty(id)
@@ -115,10 +122,9 @@ func (h *hub) changed(ev registry.Event) {
 func (h *hub) sendLocked(id session.ID, e []byte) bool {
 	for all := h.sessions[id]; len(all) > 0; all = h.sessions[id] {
 		l := all[len(all)-1]
-		select {
-		case l.queue <- e:
+		if len(l.queue) < cap(l.queue) { // only this lock's holder adds to it
+			l.queue <- l.log.stamp(e)
 			return true
-		default:
 		}
 		h.removeLocked(id, l)
 		close(l.gone)
@@ -186,14 +192,22 @@ func (b *Broker) stream(w *response, r *http.Request) {
 		return
 	}
 	defer s.Hold()()
+	last := r.Header.Get(mcp.HeaderLastEventID)
+	if last != "" && !strings.HasPrefix(last, eventPrefix) {
+		b.resumeAtBackend(w, r, s, last)
+		return
+	}
+	missed := b.missed(s.Claims().ID, last)
 	l := b.hub.add(s.Claims().ID)
 	defer b.hub.remove(s.Claims().ID, l)
-	h := w.Header()
-	h.Set("Content-Type", "text/event-stream")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("X-Accel-Buffering", "no")
+	startEvents(w)
 	if w.push([]byte(": connected\n\n")) != nil {
 		return
+	}
+	for _, event := range missed {
+		if w.push(event) != nil {
+			return
+		}
 	}
 	b.feedAll(s)
 	// After add: an answer that breaks off from now on is told by the queue.
@@ -203,6 +217,13 @@ func (b *Broker) stream(w *response, r *http.Request) {
 		}
 	}
 	b.serveStream(w, r, s, l)
+}
+
+func startEvents(w *response) {
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
 }
 
 // serveStream writes until somebody ends the stream.

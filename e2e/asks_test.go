@@ -240,22 +240,3 @@ func TestLogging(t *testing.T) {
 		"the backend session's stream is open while its client's is")
 	assert.Equal(t, msg, string(s.Await("notifications/message", patience)))
 }
-
-// completion/complete goes to the server of the prompt or template.
-func TestCompletion(t *testing.T) {
-	fake := mcptest.New(t, func(s *mcptest.Server) {
-		s.Prompts = []string{`[{"name":"p"}]`}
-		s.Templates = []string{`[{"uriTemplate":"file:///{x}","name":"t"}]`}
-		s.Capabilities = `{"completions":{},"prompts":{},"resources":{}}`
-	})
-	g := up(t, entry("s", fake))
-	c := g.client()
-	a := c.Call("completion/complete", `{"ref":{"type":"ref/prompt","name":"s_p"},"argument":{"name":"a","value":"o"}}`)
-	assert.JSONEq(t, `{"completion":{"values":["one","two"],"hasMore":false}}`, string(a.Result()), a.String())
-	a = c.Call("completion/complete", `{"ref":{"type":"ref/resource","uri":"s+file:///{x}"},"argument":{"name":"x","value":""}}`)
-	require.NotNil(t, a.Result(), a.String())
-	got := fake.Method("completion/complete")
-	require.Len(t, got, 2)
-	assert.JSONEq(t, `{"ref":{"type":"ref/prompt","name":"p"},"argument":{"name":"a","value":"o"}}`, string(got[0].Params))
-	assert.JSONEq(t, `{"ref":{"type":"ref/resource","uri":"file:///{x}"},"argument":{"name":"x","value":""}}`, string(got[1].Params))
-}
