@@ -31,16 +31,16 @@ func TestLocalhost(t *testing.T) {
 		g := newGateway(t).start()
 		g.upstreams(Upstream{Cluster: "alpha", URL: &url.URL{Scheme: "http", Host: "localhost:" + port, Path: "/mcp"}})
 		for range 4 {
-			assert.Equal(t, "alpha", g.to("alpha", l.Addr().String()).body, host)
+			assert.Equal(t, "alpha", g.to(l.Addr().String()).body, host)
 		}
 		g.stop()
 	}
 }
 
-// to makes a direct call that is pinned to the address; "" pins to none.
-func (g *gateway) to(cluster, address string) reply {
+// to makes a direct call to alpha that is pinned to the address; "" pins to none.
+func (g *gateway) to(address string) reply {
 	g.t.Helper()
-	return g.do("POST", "/mcp", []byte(body84), "x-test-to", cluster, "x-test-pin", address)
+	return g.do("POST", "/mcp", []byte(body84), "x-test-to", "alpha", "x-test-pin", address)
 }
 
 // ask makes Envoy resolve the upstream's name at d.
@@ -90,14 +90,14 @@ func TestPinned(t *testing.T) {
 	u.ask(t, names)
 	g.upstreams(u)
 	for range 10 {
-		assert.Equal(t, "one", g.to("alpha", "127.0.0.1:"+port).body)
-		assert.Equal(t, "two", g.to("alpha", "127.0.0.2:"+port).body)
+		assert.Equal(t, "one", g.to("127.0.0.1:"+port).body)
+		assert.Equal(t, "two", g.to("127.0.0.2:"+port).body)
 	}
 	assert.Empty(t, g.broker.requests())
 
 	// An address that DNS does not give, and none.
 	for _, pin := range []string{"127.0.0.3:" + port, "127.0.0.1:1", "nonsense", ""} {
-		r := g.to("alpha", pin)
+		r := g.to(pin)
 		assert.Equal(t, "broker", r.body, pin)
 		assert.Equal(t, 200, r.status, pin)
 	}
@@ -108,12 +108,12 @@ func TestPinned(t *testing.T) {
 
 	// A lost session is recovered, and so is a dead address, as elsewhere.
 	two.handle(answer(404, "lost"))
-	assert.Equal(t, "broker", g.to("alpha", "127.0.0.2:"+port).body)
+	assert.Equal(t, "broker", g.to("127.0.0.2:"+port).body)
 	assert.Len(t, two.requests(), 11)
 	two.CloseClientConnections()
 	two.Close()
-	assert.Equal(t, "broker", g.to("alpha", "127.0.0.2:"+port).body)
-	assert.Equal(t, "one", g.to("alpha", "127.0.0.1:"+port).body)
+	assert.Equal(t, "broker", g.to("127.0.0.2:"+port).body)
+	assert.Equal(t, "one", g.to("127.0.0.1:"+port).body)
 	assert.Len(t, one.requests(), 11)
 }
 
@@ -129,10 +129,10 @@ func TestPinnedFollowsDNS(t *testing.T) {
 	g.upstreams(u)
 	eventually := func(pin, want string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return g.to("alpha", pin+":"+port).body == want }, 15*time.Second, 50*time.Millisecond)
+		require.Eventually(t, func() bool { return g.to(pin+":"+port).body == want }, 15*time.Second, 50*time.Millisecond)
 	}
 	eventually("127.0.0.1", "one")
-	assert.Equal(t, "broker", g.to("alpha", "127.0.0.2:"+port).body)
+	assert.Equal(t, "broker", g.to("127.0.0.2:"+port).body)
 	names.Set("multi.test", "127.0.0.2")
 	eventually("127.0.0.2", "two")
 	eventually("127.0.0.1", "broker")

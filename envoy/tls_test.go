@@ -53,7 +53,7 @@ func TestHTTPSBackends(t *testing.T) {
 			require.NoError(t, err)
 			at.Host = tc.host + ":" + at.Port()
 			g.upstreams(Upstream{Cluster: "alpha", URL: at, TLS: tc.tls})
-			r := g.to("alpha", tc.backend.Listener.Addr().String())
+			r := g.to(tc.backend.Listener.Addr().String())
 			if tc.proto == "" {
 				assert.Equal(t, "broker", r.body) // recovery tells what is wrong
 				assert.Empty(t, tc.backend.requests())

@@ -24,7 +24,7 @@ type pair struct {
 	url     string
 }
 
-func newPair(t *testing.T, configure func(*mcptest.Server)) *pair {
+func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{names: mcptest.NewDNS(t)}
 	p.names.Set("multi.test", "127.0.0.1", "127.0.0.2")
@@ -45,12 +45,7 @@ func newPair(t *testing.T, configure func(*mcptest.Server)) *pair {
 	}, wait, time.Millisecond)
 	p.servers = map[string]*mcptest.Server{}
 	for _, at := range []string{one, two} {
-		p.servers[at] = mcptest.New(t, func(s *mcptest.Server) {
-			s.Listen = at
-			if configure != nil {
-				configure(s)
-			}
-		})
+		p.servers[at] = mcptest.New(t, func(s *mcptest.Server) { s.Listen = at })
 	}
 	_, port, err := net.SplitHostPort(one)
 	require.NoError(t, err)
@@ -79,7 +74,7 @@ func (p *pair) open(t *testing.T, c *Client) *Opened {
 
 // Sessions spread over the addresses, and each stays at its own.
 func TestSessionsAtTheirAddresses(t *testing.T) {
-	p := newPair(t, nil)
+	p := newPair(t)
 	c := client(t, p.url, p.opt)
 	at := map[string]int{}
 	for range 30 {
@@ -108,7 +103,7 @@ func firstOf(m map[string]int) string {
 // A dead address: its sessions' requests are not delivered, here or elsewhere,
 // and new sessions open at the other.
 func TestDeadAddress(t *testing.T) {
-	p := newPair(t, nil)
+	p := newPair(t)
 	c := client(t, p.url, p.opt)
 	o := p.open(t, c)
 	otherAt, other := p.other(o.Address)
@@ -133,7 +128,7 @@ func TestDeadAddress(t *testing.T) {
 
 // Where the name has no other address, a session may come back with its server.
 func TestElsewhere(t *testing.T) {
-	p := newPair(t, nil)
+	p := newPair(t)
 	c := client(t, p.url, p.opt)
 	o := p.open(t, c)
 	host, _, err := net.SplitHostPort(o.Address)
@@ -191,7 +186,7 @@ func TestHurry(t *testing.T) {
 
 // An address that failed a moment ago is tried last.
 func TestFailedAddress(t *testing.T) {
-	p := newPair(t, nil)
+	p := newPair(t)
 	c := client(t, p.url, p.opt)
 	c.places.failed("127.0.0.9:1")
 	at, _ := p.other("")
@@ -205,7 +200,7 @@ func TestFailedAddress(t *testing.T) {
 // D17: the watcher moves to another address without saying that the server is
 // gone; when all addresses are dead it says so.
 func TestWatcherMoves(t *testing.T) {
-	p := newPair(t, nil)
+	p := newPair(t)
 	l := newLedger(t)
 	m := NewManager(l, p.opt)
 	t.Cleanup(m.Close)
