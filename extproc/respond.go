@@ -69,7 +69,7 @@ func (x *exchange) direct(d *router.Decision) error {
 	meta := &structpb.Struct{Fields: map[string]*structpb.Value{
 		private.Namespace: structpb.NewStructValue(&structpb.Struct{Fields: fields}),
 	}}
-	return x.forward(common, meta, call.AppendBody(make([]byte, 0, len(x.req.Body)+len(call.Name)), x.req.Body))
+	return x.forward(common, meta, call.TakeBody(x.req.Body)) // nobody looks at the message any more
 }
 
 func (x *exchange) directHeaders(call *router.Call) []*corev3.HeaderValueOption {

@@ -63,6 +63,12 @@ func (c *Call) AppendBody(dst, body []byte) []byte {
 	return jsonrpc.AppendSplice(dst, body, c.Target, c.Name)
 }
 
+// TakeBody is AppendBody for a caller that gives the body away: it is changed in
+// place where that is possible, and the Request's Message is of no use afterwards.
+func (c *Call) TakeBody(body []byte) []byte {
+	return jsonrpc.Splice(body, c.Target, c.Name)
+}
+
 // Outcome is the `outcome` label of the request metrics.
 func (d *Decision) Outcome() string {
 	switch {

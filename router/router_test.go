@@ -325,6 +325,7 @@ func TestAppendBodyChangesNothingButTheName(t *testing.T) {
 		d, r := f.decide(token, body)
 		require.Equal(t, router.Direct, d.Way, "%s\n%s", body, d.Body)
 		got := d.Call.AppendBody(nil, r.Body)
+		assert.Equal(t, string(got), string(d.Call.TakeBody(bytes.Clone(r.Body))))
 		at := d.Call.Target
 		require.Equal(t, name, body[at.Start:at.End])
 		require.True(t, bytes.HasPrefix(got, []byte(body[:at.Start])), body)

@@ -1,6 +1,6 @@
 // Package jsonrpc finds its way in the raw bytes of a JSON-RPC 2.0 message, as
 // the Model Context Protocol uses it, without decoding it: [Scan] reports where
-// the members stand that the gateway decides by, [AppendSplice] replaces one
+// the members stand that the gateway decides by, [AppendSplice] and [Splice] replace one
 // string, [Fields] and [Elements] walk one level of an object or an array. What
 // is not replaced stays the same bytes, so that large integers, unknown fields,
 // key order and escapes survive the gateway.

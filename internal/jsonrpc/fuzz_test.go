@@ -142,6 +142,7 @@ func FuzzSplice(f *testing.F) {
 		}
 		for _, at := range []Span{m.Name.Span, m.URI.Span} {
 			out := AppendSplice(nil, raw, at, value)
+			require.Equal(t, string(out), string(Splice(bytes.Clone(raw), at, value)))
 			require.NoError(t, Scan(out, &after), "%q", out)
 			if !at.Present() {
 				require.Equal(t, string(raw), string(out))

@@ -1,6 +1,7 @@
 package jsonrpc
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -90,4 +91,23 @@ func TestSplice(t *testing.T) {
 		string(AppendSplice([]byte(">"), raw, m.Name.Span, "q\"é\x01")))
 	assert.Equal(t, string(raw), string(AppendSplice(nil, raw, Span{}, "x")), "absent: nothing to replace")
 	assert.Equal(t, `"`+"\ufffd"+`"`, string(AppendSplice(nil, []byte(`""`), Span{0, 2}, "\xff")))
+}
+
+// In place: names that are shorter, equal and longer, with the large part before
+// and behind them.
+func TestSpliceInPlace(t *testing.T) {
+	large := `"arguments":{"text":"` + strings.Repeat("x", 1000) + `"}`
+	for _, params := range []string{`"name":"clock_now",` + large, large + `,"name":"clock_now"`, `"name":"clock_now"`, `"arguments":{}`} {
+		raw := []byte(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{` + params + `}}`)
+		var m Message
+		require.NoError(t, Scan(raw, &m))
+		for _, value := range []string{"now", "", "clock_new", "the_clock_now", "q\"é\x01", strings.Repeat("long", 100)} {
+			want := AppendSplice(nil, raw, m.Name.Span, value)
+			mine := bytes.Clone(raw)
+			got := Splice(mine, m.Name.Span, value)
+			require.Equal(t, string(want), string(got))
+			inPlace := cap(got) > 0 && &mine[:cap(mine)][cap(mine)-1] == &got[:cap(got)][cap(got)-1]
+			assert.Equal(t, len(got) <= len(raw), inPlace, "%.60s: %q", params, value)
+		}
+	}
 }
