@@ -27,8 +27,8 @@ func (g *gateway) sealed(r router.Recovery) string {
 }
 
 // recovered posts a direct call as Envoy does when it met a dead session.
-func recovered(c *mcptest.Client, token string, header ...string) *mcptest.Answer {
-	return c.Post(direct, append(header, mcp.HeaderSessionID, "the-backend's", private.HeaderRecover, token)...)
+func recovered(c *mcptest.Client, token string) *mcptest.Answer {
+	return c.Post(direct, mcp.HeaderSessionID, "the-backend's", private.HeaderRecover, token)
 }
 
 // A call that met a lost session runs once, in a new one; nobody notices.

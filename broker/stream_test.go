@@ -153,7 +153,7 @@ func TestKeepAliveCommentsOnAQuietStream(t *testing.T) {
 func TestQuietStreamOutlivesTheWriteTimeout(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%v", http2), func(t *testing.T) {
-			const limit = 20 * time.Millisecond
+			const limit = 100 * time.Millisecond
 			g := start(t, options{
 				h2c:    http2,
 				broker: func(o *broker.Options) { o.WriteTimeout, o.KeepAlive = limit, 5*limit },
@@ -258,7 +258,7 @@ func TestSlowReaderIsDroppedWhenAWriteTakesTooLong(t *testing.T) {
 }
 
 func slowWrites(o *broker.Options) {
-	o.WriteTimeout, o.KeepAlive = 50*time.Millisecond, 100*time.Microsecond
+	o.WriteTimeout, o.KeepAlive = 500*time.Millisecond, 200*time.Microsecond
 }
 
 // fillUntilDropped lets keep-alive comments fill the connections: they do not

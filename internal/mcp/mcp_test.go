@@ -110,8 +110,8 @@ func TestMethodLabelIsBounded(t *testing.T) {
 	assert.Equal(t, MethodOther, MethodLabel("made/up"))
 	assert.Equal(t, MethodOther, MethodLabel("Tools/Call"))
 	assert.Equal(t, MethodOther, MethodLabel(""))
-	allocs := testing.AllocsPerRun(100, func() { MethodLabel("tools/call") })
-	assert.Zero(t, allocs)
+	label := ""
+	assert.Zero(t, testing.AllocsPerRun(100, func() { label = MethodLabel("tools/call") }), label)
 }
 
 // Header names are compared with those of Envoy and HTTP/2.
