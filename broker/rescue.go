@@ -130,18 +130,24 @@ func (b *Broker) rescue(s *session.Session, e *calls.Ended) {
 		b.Metrics.Rescue("stream")
 		return
 	}
-	if b.rescues.keep(id, event, time.Now()) {
-		b.Metrics.Rescue("kept")
+	if !b.rescues.keep(id, event, time.Now()) {
+		b.Metrics.Rescue("lost")
 		return
 	}
-	b.Metrics.Rescue("lost")
+	b.Metrics.Rescue("kept")
+	if b.hub.has(id) { // a stream that was opened meanwhile, and took what waited before
+		for _, event := range b.rescues.take(id, time.Now()) {
+			b.hub.send(id, event)
+		}
+	}
 }
 
 // cancelCall tells a backend that nobody waits for the call any more.
 func (b *Broker) cancelCall(s *session.Session, server string, id []byte) {
 	backend, ok := s.Backends()[server]
 	client, known := b.Upstreams.Client(server)
-	if ok && known && len(id) > 0 {
+	srv, configured := b.Registry.Snapshot().Server(server)
+	if ok && known && configured && srv.Cluster == backend.Epoch && len(id) > 0 {
 		b.tell(client, server, ref(backend), cancellation(id, "timeout"))
 	}
 }
