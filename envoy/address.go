@@ -89,9 +89,9 @@ func setEndpoint(c *clusterv3.Cluster, addr *corev3.Address, resolve bool, meta 
 		dns, err := pack(&dnsv3.DnsCluster{
 			RespectDnsTtl:   true,
 			DnsLookupFamily: familyv3.DnsLookupFamily_ALL,
-			// Keeps to one address where there are several (sessions live at
-			// one of them), and tries both families of a name such as
-			// localhost (RFC 8305); else calls were spread over all addresses.
+			// Tries both families of a name such as localhost (RFC 8305), and
+			// keeps to one address where there are several: only the gateway's
+			// own servers come here, MCP servers go by setPinned.
 			AllAddressesInSingleEndpoint: true,
 		})
 		if err != nil {
