@@ -36,6 +36,7 @@ func goSteps(t *testing.T, transport mcp.Transport, steps ...step) []stepResult 
 	defer cancel()
 	c := &goClient{arrived: map[string][]any{}, arrival: make(chan struct{}, 1)}
 	client := mcp.NewClient(&mcp.Implementation{Name: "patchbay-e2e-go", Version: "1.0.0"}, c.options())
+	client.AddReceivingMiddleware(c.noteRoots)
 	client.AddRoots(&mcp.Root{URI: "file:///home/ada", Name: "home"})
 	s, err := client.Connect(ctx, transport, nil)
 	require.NoError(t, err)
@@ -88,6 +89,18 @@ func (c *goClient) options() *mcp.ClientOptions {
 		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
 			c.arrive("notifications/progress", r.Params)
 		},
+	}
+}
+
+// noteRoots records that roots were asked for, which the SDK answers by itself.
+func (c *goClient) noteRoots(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+		if method == "roots/list" {
+			c.mu.Lock()
+			c.asked = append(c.asked, map[string]any{"method": method})
+			c.mu.Unlock()
+		}
+		return next(ctx, method, r)
 	}
 }
 

@@ -161,7 +161,7 @@ async function run(op, action) {
     await print({ op, result: (await action()) ?? {} });
     return true;
   } catch (e) {
-    await print({ op, error: { code: e.code, message: String(e.message ?? e), data: e.data, cause: e.cause && String(e.cause) } });
+    await print({ op, error: { code: Number.isInteger(e.code) ? e.code : undefined, message: String(e.message ?? e), data: e.data, cause: e.cause && String(e.cause) } });
     return false;
   }
 }

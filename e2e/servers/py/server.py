@@ -3,8 +3,8 @@
     python server.py PORT
 
 It serves streamable HTTP at 127.0.0.1:PORT/mcp, with sessions, and offers all
-that the SDK's FastMCP does: tools, resources, a resource template, prompts,
-completion, progress, logging, and requests to the client in the middle of a call.
+that the SDK does: tools, resources, a resource template, prompts,
+completion, subscriptions, progress, logging, and requests to the client in the middle of a call.
 """
 
 import sys
@@ -13,7 +13,7 @@ import anyio
 from mcp.server.fastmcp import Context, FastMCP
 from mcp.server.session import ServerSession
 from mcp.types import Completion, SamplingMessage, TextContent
-from pydantic import BaseModel
+from pydantic import AnyUrl, BaseModel
 
 server = FastMCP("python", host="127.0.0.1", port=int(sys.argv[1]), log_level="WARNING")
 Ctx = Context[ServerSession, None]
@@ -102,6 +102,39 @@ def review(language: str) -> str:
 async def complete(ref, argument, context):
     choices = ["go", "gopher", "python"] if ref.type == "ref/prompt" else ["ada", "alan"]
     return Completion(values=[c for c in choices if c.startswith(argument.value)], hasMore=False)
+
+
+# FastMCP has no subscriptions, so they are added to the server that it wraps.
+wrapped = server._mcp_server
+subscribers = {}  # URI to sessions
+
+
+def capabilities(*args):
+    offered = type(wrapped).get_capabilities(wrapped, *args)
+    offered.resources.subscribe = True
+    return offered
+
+
+wrapped.get_capabilities = capabilities
+
+
+@wrapped.subscribe_resource()
+async def subscribe(uri):
+    subscribers.setdefault(str(uri), set()).add(wrapped.request_context.session)
+
+
+@wrapped.unsubscribe_resource()
+async def unsubscribe(uri):
+    subscribers.get(str(uri), set()).discard(wrapped.request_context.session)
+
+
+@server.tool()
+async def touch(uri: str) -> str:
+    """Tells all subscribers that a resource has changed."""
+    told = list(subscribers.get(uri, ()))
+    for session in told:
+        await session.send_resource_updated(AnyUrl(uri))
+    return f"told {len(told)}"
 
 
 server.run("streamable-http")
