@@ -228,7 +228,7 @@ func (m *member) end() {
 	switch {
 	case len(answer) == 0 && !m.request: // a notification, or a response of the client's
 		return
-	case m.id != nil && (jsonrpc.Scan(answer, &scanned) != nil || scanned.Kind != jsonrpc.Response):
+	case m.request && m.id != nil && (jsonrpc.Scan(answer, &scanned) != nil || scanned.Kind != jsonrpc.Response):
 		m.fail(&mcp.Error{Code: mcp.CodeInternal, Message: "the server gave no JSON-RPC answer, or one too large for a batch"})
 	default: // without an id it is an error of the gateway's own
 		_ = m.all.add(m.index, answer) // as above

@@ -42,6 +42,7 @@ func preflight(w http.ResponseWriter, origin string) {
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Allow-Methods", mcp.CORSMethods)
 	h.Set("Access-Control-Allow-Headers", mcp.CORSRequestHeaders)
+	h.Set("Access-Control-Expose-Headers", mcp.CORSResponseHeaders)
 	h.Set("Access-Control-Max-Age", mcp.CORSMaxAge)
 	h.Set("Vary", "Origin")
 	w.WriteHeader(http.StatusOK)
