@@ -87,8 +87,8 @@ func parseOptions(args []string) (*options, error) {
 	opt := &options{}
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.StringVar(&opt.patchbay, "patchbay", "bin/patchbay", "the built command")
-	f.IntVar(&opt.rounds, "rounds", 9, "how often each shape is measured")
-	f.DurationVar(&opt.time, "time", 3*time.Second, "how long each time")
+	f.IntVar(&opt.rounds, "rounds", 20, "how often each shape is measured")
+	f.DurationVar(&opt.time, "time", time.Second, "how long each time: many short rounds find more quiet moments of the machine than few long ones")
 	f.BoolVar(&opt.micro, "micro", true, "also run Go benchmarks of single functions")
 	f.StringVar(&opt.out, "out", "", "file to write the report to, besides the standard output")
 	f.Func("also", "`NAME=VALUE`: also measure Patchbay with this in its environment, such as GOGC=400; may be repeated", func(v string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -31,7 +32,8 @@ type samples struct {
 func (s *stage) measure(ctx context.Context, k *benchCase, progress io.Writer) (*samples, error) {
 	out := &samples{c: k, windows: map[string][]sample{}}
 	want := map[string]*expected{}
-	for _, sh := range s.shapes {
+	shapes := slices.DeleteFunc(slices.Clone(s.shapes), func(sh *shape) bool { return sh.callsOnly && k.tools > 0 })
+	for _, sh := range shapes {
 		out.shapes = append(out.shapes, sh.name)
 		if sh.prepare != nil {
 			if err := sh.prepare(k); err != nil {
@@ -46,7 +48,7 @@ func (s *stage) measure(ctx context.Context, k *benchCase, progress io.Writer) (
 	}
 	for round := range s.opt.rounds {
 		fmt.Fprintf(progress, "%-24s round %d of %d:", k.title, round+1, s.opt.rounds)
-		for _, sh := range s.shapes {
+		for _, sh := range shapes {
 			w, err := sh.window(ctx, k, want[sh.name], s.opt.time)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", sh.name, k.title, err)

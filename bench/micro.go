@@ -36,7 +36,7 @@ type figure struct {
 func runMicro(ctx context.Context) ([]figure, error) {
 	var all []figure
 	for _, m := range microBenchmarks {
-		out, err := output(ctx, "go", "test", "-run", "^$", "-bench", m.run, "-benchmem", m.pkg)
+		out, err := output(ctx, "go", "test", "-run", "^$", "-bench", m.run, "-benchmem", "-count", "5", m.pkg)
 		if err != nil {
 			return nil, err
 		}
@@ -54,7 +54,7 @@ func runMicro(ctx context.Context) ([]figure, error) {
 }
 
 // parseBench reads what `go test -bench` prints: by name, without the number of
-// processors, and by unit.
+// processors, and by unit; of several runs the least.
 func parseBench(out []byte) map[string]map[string]float64 {
 	results := map[string]map[string]float64{}
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
@@ -66,13 +66,15 @@ func parseBench(out []byte) map[string]map[string]float64 {
 		if i := strings.LastIndexByte(name, '-'); i > 0 {
 			name = name[:i]
 		}
-		units := map[string]float64{}
+		if results[name] == nil {
+			results[name] = map[string]float64{}
+		}
 		for i := 2; i+1 < len(fields); i += 2 {
-			if v, err := strconv.ParseFloat(fields[i], 64); err == nil {
-				units[fields[i+1]] = v
+			v, err := strconv.ParseFloat(fields[i], 64)
+			if old, seen := results[name][fields[i+1]]; err == nil && (!seen || v < old) {
+				results[name][fields[i+1]] = v
 			}
 		}
-		results[name] = units
 	}
 	return results
 }

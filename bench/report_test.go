@@ -64,7 +64,7 @@ func TestReport(t *testing.T) {
 
 func TestParseBench(t *testing.T) {
 	got := parseBench([]byte("goos: linux\nBenchmarkFind/adopted-2 \t 1000\t 812.5 ns/op\t 0 B/op\t 1 allocs/op\nBenchmarkX\n" +
-		"BenchmarkMemory 1 5 ns/op 1533 B/session\nPASS\n"))
+		"BenchmarkMemory 1 5 ns/op 1533 B/session\nBenchmarkFind/adopted-2 1000 900 ns/op 0 B/op 1 allocs/op\nPASS\n"))
 	assert.Equal(t, map[string]map[string]float64{
 		"BenchmarkFind/adopted": {"ns/op": 812.5, "B/op": 0, "allocs/op": 1},
 		"BenchmarkMemory":       {"ns/op": 5, "B/session": 1533},

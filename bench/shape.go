@@ -27,6 +27,8 @@ type shape struct {
 	server  *process // the Go process; nil has none
 	addr    string   // of Envoy's listener
 	clients []*client
+	// callsOnly: it differs from another shape in calls alone.
+	callsOnly bool
 	// fixed tells of which case the answers always have the same id.
 	fixed func(*benchCase) bool
 	// prepare is called before a case is measured.

@@ -152,7 +152,7 @@ func (s *stage) startPatchbay(ctx context.Context, v variant) error {
 	if err != nil {
 		return err
 	}
-	sh := &shape{name: v.name, fixed: never}
+	sh := &shape{name: v.name, fixed: never, callsOnly: v.config == withLog}
 	if sh.addr, err = freeAddress(ctx); err != nil {
 		return err
 	}
