@@ -112,6 +112,17 @@ func (a *asks) drop(owner any, id session.ID) []*ask {
 	return out
 }
 
+// dropServer removes what a server asked.
+func (a *asks) dropServer(server string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, q := range a.all {
+		if q.server == server {
+			a.removeLocked(q)
+		}
+	}
+}
+
 // find returns the ask of a server's own raw id, without removing it.
 func (a *asks) find(id session.ID, server string, raw []byte) (*ask, bool) {
 	a.mu.Lock()
@@ -144,7 +155,12 @@ type source struct {
 func (s *source) message(data []byte) []byte {
 	var m jsonrpc.Message
 	if jsonrpc.Scan(data, &m) != nil {
-		return data // the client may make more of it than we do
+		// The client may make more of it than we do; but one that can be asked
+		// must not be asked past the checks below.
+		if mcp.Capabilities(s.session.Claims().Capabilities).Asks() {
+			return nil
+		}
+		return data
 	}
 	switch {
 	case m.Kind == jsonrpc.Request:

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"patchbay.dev/internal/calls"
@@ -20,11 +21,15 @@ import (
 // Router decides on requests.
 type Router interface {
 	Decide(*router.Request) router.Decision
+	Stranger(*router.Request) *router.Decision
 }
 
 // Upstreams gives the way to the backends.
 type Upstreams interface {
-	Client(server string) (*upstream.Client, bool)
+	// ClientAt returns the client of a server at the address that epoch names
+	// (registry.Server.Cluster, session.Backend.Epoch), and false where the
+	// server is gone or has moved.
+	ClientAt(server, epoch string) (*upstream.Client, bool)
 	// Suspect says that a call met a dead backend, so that its watcher looks.
 	Suspect(server string)
 	// Subscribe and Unsubscribe hold one subscription for all clients, by the
@@ -70,6 +75,9 @@ type Options struct {
 	Settled <-chan struct{}
 	// BodyLimit is the largest request body in bytes.
 	BodyLimit int64
+	// BufferLimit is the most that all large bodies together may hold in
+	// memory; 0 is 512 MiB.
+	BufferLimit int64
 	// KeepAlive is the time between comments on a quiet stream.
 	KeepAlive time.Duration
 	// WriteTimeout is how long a client may take to read what is written to it
@@ -98,7 +106,8 @@ type Broker struct {
 	ctx           context.Context // done when the Broker is closed
 	cancel        context.CancelFunc
 	unsub         func()
-	telling       chan struct{} // a token per notification on its way to a backend
+	buffered      atomic.Int64 // bytes of large bodies
+	telling       deliveries
 }
 
 // New returns a Broker; it tells its streams of the registry's changes until
@@ -107,14 +116,17 @@ func New(o Options) *Broker {
 	if o.WriteTimeout <= 0 {
 		o.WriteTimeout = writeTimeout
 	}
+	if o.BufferLimit <= 0 {
+		o.BufferLimit = 512 << 20
+	}
 	if o.AskTimeout <= 0 {
 		o.AskTimeout = askTimeout
 	}
-	b := &Broker{Options: o, telling: make(chan struct{}, maxTelling)}
+	b := &Broker{Options: o}
 	b.hub = newHub(o.Metrics.StreamDropped, b.feeds.stop)
 	b.asks.seal = func(plain []byte) string { return o.Seals.Seal(session.PurposeRequest, plain) }
 	b.ctx, b.cancel = context.WithCancel(context.Background())
-	b.unsub = o.Registry.Subscribe(b.hub.changed)
+	b.unsub = o.Registry.Subscribe(b.changed)
 	return b
 }
 
@@ -124,6 +136,20 @@ func (b *Broker) Close() {
 	b.unsub()
 	b.cancel()
 	b.background.Wait()
+}
+
+// changed draws the conclusions from a change of the registry; it does not
+// block. What a server that is gone, or is another one now, still asks of
+// clients is void.
+func (b *Broker) changed(ev registry.Event) {
+	b.hub.changed(ev)
+	for _, srv := range ev.Before.Servers() {
+		now, ok := ev.After.Server(srv.Config.Name)
+		if !ok || now.Cluster != srv.Cluster {
+			b.feeds.stopServer(srv.Config.Name)
+			b.asks.dropServer(srv.Config.Name)
+		}
+	}
 }
 
 // Streams is how many GET streams are open.

@@ -55,7 +55,7 @@ func (b *Broker) feed(s *session.Session, srv *registry.Server, client *upstream
 		src.follow(ctx)
 	})
 	if !b.hub.has(id) { // the stream was closed meanwhile, and nobody saw the feed
-		cancel()
+		b.feeds.remove(id, srv.Config.Name, f)
 	}
 }
 
@@ -65,7 +65,7 @@ func (b *Broker) feedAll(s *session.Session) {
 	servers := b.Registry.Snapshot()
 	for server, be := range s.Backends() {
 		srv, ok := servers.Server(server)
-		client, known := b.Upstreams.Client(server)
+		client, known := b.Upstreams.ClientAt(server, be.Epoch)
 		if ok && known && srv.Cluster == be.Epoch {
 			b.feed(s, srv, client, be)
 		}
@@ -112,6 +112,22 @@ func (fs *feeds) stop(id session.ID) {
 	defer fs.mu.Unlock()
 	for _, f := range fs.all[id] {
 		f.cancel()
+	}
+	delete(fs.all, id) // so that a client that comes back at once gets new ones
+}
+
+// stopServer ends all feeds of a server.
+func (fs *feeds) stopServer(server string) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	for id, all := range fs.all {
+		if f := all[server]; f != nil {
+			f.cancel()
+			delete(all, server)
+		}
+		if len(all) == 0 {
+			delete(fs.all, id)
+		}
 	}
 }
 

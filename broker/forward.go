@@ -51,12 +51,19 @@ func (b *Broker) exchange(
 func (b *Broker) recover(w *response, r *http.Request, rec router.Recovery) {
 	method, outcome := mcp.MethodOther, string(mcp.ReasonInternal)
 	defer func() { b.Metrics.Request(method, wayRecovered, outcome, 0) }()
-	body, err := b.read(w, r)
-	if err != nil {
+	msg := router.Request{SessionID: rec.Token, Principal: rec.Principal, UserAgent: r.UserAgent()}
+	refused, free, err := b.read(w, r, &msg)
+	defer free()
+	switch {
+	case err != nil:
 		outcome = b.unreadable(w, r)
 		return
+	case refused != nil:
+		outcome = refused.Outcome()
+		writeJSON(w, refused.Status, refused.Body)
+		return
 	}
-	msg := router.Request{Body: body}
+	body := msg.Body
 	if jsonrpc.Scan(body, &msg.Message) == nil {
 		method = mcp.MethodLabel(msg.Message.Method.Value)
 	}
@@ -104,7 +111,7 @@ func (x *exchange) run() string {
 		defer cancel()
 	}
 	var ok bool
-	if x.client, ok = x.b.Upstreams.Client(x.server.Config.Name); !ok {
+	if x.client, ok = x.b.Upstreams.ClientAt(x.server.Config.Name, x.server.Cluster); !ok {
 		return x.refuse(router.ErrUnavailable(x.server.Config.Name))
 	}
 	resp, err := x.deliver(ctx)

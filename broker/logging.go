@@ -47,7 +47,7 @@ func (b *Broker) setLevel(w *response, r *http.Request, d *router.Decision, req 
 
 func (b *Broker) passLevel(ctx context.Context, server string, be *session.Backend, level string) {
 	srv, ok := b.Registry.Snapshot().Server(server)
-	client, known := b.Upstreams.Client(server)
+	client, known := b.Upstreams.ClientAt(server, be.Epoch)
 	if !ok || !known || srv.Info == nil || !logs(srv.Info.Capabilities) {
 		return
 	}
@@ -61,6 +61,8 @@ func inheritLevel(ctx context.Context, client *upstream.Client, o *upstream.Open
 	if level == "" || !logs(o.Capabilities) {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
+	defer cancel()
 	// A server that refuses a level that it declared to know sends what it likes.
 	_, _ = client.Call(ctx, o.Ref, mcp.MethodSetLevel, levelParams{level})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"patchbay.dev/internal/jsonrpc"
@@ -37,9 +38,15 @@ func (b *Broker) post(w *response, r *http.Request) {
 		Accept:        joined(r.Header, "Accept"),
 		ContentType:   joined(r.Header, "Content-Type"),
 	}
-	var err error
-	if req.Body, err = b.read(w, r); err != nil {
+	refused, free, err := b.read(w, r, &req)
+	defer free()
+	switch {
+	case err != nil:
 		b.Metrics.Request(mcp.MethodOther, wayReply, b.unreadable(w, r), 0)
+		return
+	case refused != nil:
+		b.Metrics.Request(refused.Method, wayReply, refused.Outcome(), 0)
+		writeJSON(w, refused.Status, refused.Body)
 		return
 	}
 	start := time.Now()
@@ -83,19 +90,35 @@ func joined(h http.Header, name string) string {
 	return h.Get(name)
 }
 
-// read reads the body, one byte over the limit at most: the router judges it.
-func (b *Broker) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// read reads the body, one byte over the limit at most: the router judges it. A
+// large one is read only for who has a session, and within BufferLimit; else the
+// decision says why not. The caller calls free when the body is done with.
+func (b *Broker) read(w http.ResponseWriter, r *http.Request, req *router.Request) (d *router.Decision, free func(), err error) {
 	var buf bytes.Buffer
-	if n := r.ContentLength; n > 0 && n <= b.BodyLimit {
-		buf.Grow(int(n) + bytes.MinRead)
+	free = func() {}
+	if _, err = buf.ReadFrom(io.LimitReader(r.Body, router.SmallBody+1)); err == nil && buf.Len() > router.SmallBody {
+		if d = b.Router.Stranger(req); d != nil {
+			return d, free, nil
+		}
+		size := b.BodyLimit
+		if n := r.ContentLength; n > 0 && n <= b.BodyLimit {
+			size = n
+			buf.Grow(int(n) - buf.Len() + bytes.MinRead)
+		}
+		free = func() { b.buffered.Add(-size) }
+		if b.buffered.Add(size) > b.BufferLimit {
+			over := router.Overloaded(req.UserAgent)
+			return &over, free, nil
+		}
+		_, err = buf.ReadFrom(io.LimitReader(r.Body, b.BodyLimit+1-int64(buf.Len())))
 	}
-	_, err := buf.ReadFrom(io.LimitReader(r.Body, b.BodyLimit+1))
 	if int64(buf.Len()) > b.BodyLimit && r.ProtoMajor == 1 {
 		// The rest of the body is not worth reading; the connection is not
 		// worth keeping. (In HTTP/2 it has the streams of others.)
 		w.Header().Set("Connection", "close")
 	}
-	return buf.Bytes(), err //nolint:wrapcheck // only whether it failed matters
+	req.Body = buf.Bytes()
+	return nil, free, err //nolint:wrapcheck // only whether it failed matters
 }
 
 // unreadable answers a request whose body did not come whole, in case its client
@@ -115,6 +138,9 @@ const (
 	// maxTelling is how many such deliveries may be under way. Beyond that they
 	// are left out: a client gets its 202 at once and could send any number.
 	maxTelling = 256
+	// maxTellingServer is how many of them may be to one server, so that a slow
+	// one leaves room to the others.
+	maxTellingServer = 64
 )
 
 // notify delivers a client's notification to the backends that it concerns. The
@@ -130,13 +156,9 @@ func (b *Broker) notify(d *router.Decision, req *router.Request) {
 	default:
 		return // for the gateway itself, or not declared
 	}
-	servers := b.Registry.Snapshot()
 	for server, backend := range d.Session.Backends() {
-		srv, ok := servers.Server(server)
-		if !ok || srv.Cluster != backend.Epoch {
-			continue // the session lives at another address than the server now
-		}
-		if client, ok := b.Upstreams.Client(server); ok {
+		// False: the session lives at another address than the server now.
+		if client, ok := b.Upstreams.ClientAt(server, backend.Epoch); ok {
 			b.tell(client, server, ref(backend), req.Body)
 		}
 	}
@@ -145,14 +167,12 @@ func (b *Broker) notify(d *router.Decision, req *router.Request) {
 // tell delivers a notification to a backend on a goroutine of its own: nobody
 // waits for it, and it ends with the Broker.
 func (b *Broker) tell(client *upstream.Client, server string, to upstream.Ref, body []byte) {
-	select {
-	case b.telling <- struct{}{}:
-	default:
+	if !b.telling.begin(server) {
 		b.Log.Debug("notification left out: too many are under way", "server", server)
 		return
 	}
 	go func() {
-		defer func() { <-b.telling }()
+		defer b.telling.end(server)
 		ctx, cancel := context.WithTimeout(b.ctx, notifyTimeout)
 		defer cancel()
 		resp, err := client.Post(ctx, to, body, nil)
@@ -162,6 +182,37 @@ func (b *Broker) tell(client *upstream.Client, server string, to upstream.Ref, b
 		}
 		_ = resp.Body.Close() // nothing to read: 202
 	}()
+}
+
+// deliveries counts the notifications on their way to backends.
+type deliveries struct {
+	mu     sync.Mutex
+	all    int            // guarded by mu
+	server map[string]int // guarded by mu
+}
+
+// begin reports false when too many are under way.
+func (d *deliveries) begin(server string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.all >= maxTelling || d.server[server] >= maxTellingServer {
+		return false
+	}
+	if d.server == nil {
+		d.server = map[string]int{}
+	}
+	d.all++
+	d.server[server]++
+	return true
+}
+
+func (d *deliveries) end(server string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all--
+	if d.server[server]--; d.server[server] == 0 {
+		delete(d.server, server)
+	}
 }
 
 // cancellation is the notification that nobody waits for a call any more, which

@@ -120,12 +120,22 @@ func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string 
 			}
 			return x.endStream(ctx, err)
 		}
-		answered = answered || x.answers(e.Data)
+		switch {
+		case x.answers(e.Data):
+			answered = true
+		case isResponse(e.Data):
+			continue // to another call: this backend has no say in it
+		}
 		resumable = resumable || e.ID != ""
 		if raw := src.event(&e); raw != nil && x.w.push(raw) != nil {
 			return clientGone
 		}
 	}
+}
+
+func isResponse(data []byte) bool {
+	var m jsonrpc.Message
+	return len(data) > 0 && jsonrpc.Scan(data, &m) == nil && m.Kind == jsonrpc.Response
 }
 
 // answers tells whether data is the response to the call; any response, where
@@ -183,16 +193,19 @@ func (x *exchange) cutOff(ctx context.Context) *mcp.Error {
 
 // copyHeader copies a backend's response headers that a client may see.
 func copyHeader(dst, src http.Header) {
+	src = src.Clone()
+	for _, name := range hopByHop {
+		if name != "Content-Type" {
+			src.Del(name)
+		}
+	}
+	for _, list := range [][]string{mcp.PrivateResponseHeaders, mcp.OriginResponseHeaders} {
+		for _, name := range list {
+			src.Del(name)
+		}
+	}
+	removeGateway(src)
 	for name, v := range src {
 		dst[name] = v
 	}
-	for _, name := range hopByHop {
-		if name != "Content-Type" {
-			dst.Del(name)
-		}
-	}
-	for _, name := range mcp.PrivateResponseHeaders {
-		dst.Del(name)
-	}
-	removeGateway(dst)
 }

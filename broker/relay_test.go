@@ -69,7 +69,7 @@ func TestEventStreamThatBreaksOffEndsWithAnError(t *testing.T) {
 		"in an event":          {note + "data: {\"json", note, true},
 		"ended":                {note, note, false},
 		"nothing":              {"", "", false},
-		"another call's":       {note + wrong, note + wrong, true},
+		"another call's":       {note + wrong, note, true},
 		"event over the limit": {note + "data: " + strings.Repeat("x", 16<<20) + "\n\n", note, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -145,9 +145,10 @@ func (b *Broker) rescue(s *session.Session, e *calls.Ended) {
 // cancelCall tells a backend that nobody waits for the call any more.
 func (b *Broker) cancelCall(s *session.Session, server string, id []byte) {
 	backend, ok := s.Backends()[server]
-	client, known := b.Upstreams.Client(server)
-	srv, configured := b.Registry.Snapshot().Server(server)
-	if ok && known && configured && srv.Cluster == backend.Epoch && len(id) > 0 {
+	if !ok || len(id) == 0 {
+		return
+	}
+	if client, ok := b.Upstreams.ClientAt(server, backend.Epoch); ok {
 		b.tell(client, server, ref(backend), cancellation(id, "timeout"))
 	}
 }

@@ -194,7 +194,7 @@ func (b *Broker) onlySource(s *session.Session) (*source, bool) {
 		if !ok || !srv.Facts.Stream || srv.Cluster != be.Epoch {
 			continue
 		}
-		client, ok := b.Upstreams.Client(server)
+		client, ok := b.Upstreams.ClientAt(server, be.Epoch)
 		if !ok || found != nil {
 			return nil, false
 		}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"patchbay.dev/internal/mcp"
@@ -15,6 +16,8 @@ import (
 const (
 	// streamQueue is how many messages may wait for one stream.
 	streamQueue = 64
+	// queueBytes is how much may wait for one stream.
+	queueBytes = 1 << 20
 	// streamsPerSession bounds the GET streams of one session; the oldest goes.
 	streamsPerSession = 4
 	// writeTimeout is the default of Options.WriteTimeout.
@@ -38,6 +41,7 @@ type hub struct {
 // listener is one GET stream.
 type listener struct {
 	queue chan []byte   // whole SSE events
+	bytes atomic.Int64  // of what is queued
 	gone  chan struct{} // closed by the hub: the stream is to end
 	log   eventLog      // guarded by the hub's mu
 }
@@ -122,8 +126,11 @@ func (h *hub) changed(ev registry.Event) {
 func (h *hub) sendLocked(id session.ID, e []byte) bool {
 	for all := h.sessions[id]; len(all) > 0; all = h.sessions[id] {
 		l := all[len(all)-1]
-		if len(l.queue) < cap(l.queue) { // only this lock's holder adds to it
-			l.queue <- l.log.stamp(e)
+		// Only this lock's holder adds to the queue. One event may be of any size.
+		if n := len(l.queue); n < cap(l.queue) && (n == 0 || l.bytes.Load() < queueBytes) {
+			stamped := l.log.stamp(e)
+			l.bytes.Add(int64(len(stamped)))
+			l.queue <- stamped
 			return true
 		}
 		h.removeLocked(id, l)
@@ -242,6 +249,7 @@ func (b *Broker) serveStream(w *response, r *http.Request, s *session.Session, l
 		case <-l.gone:
 			return
 		case msg = <-l.queue:
+			l.bytes.Add(-int64(len(msg)))
 		case <-tick.C:
 		}
 		if w.push(msg) != nil {

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"net/http"
 	"strings"
 	"sync"
@@ -23,7 +24,16 @@ type subscriptions struct {
 	mu  sync.Mutex
 	all map[resource]map[session.ID]string // guarded by mu; the URI that the client used
 	per map[session.ID]int                 // guarded by mu
+
+	turns [64]sync.Mutex // one for each resource, by its hash; held over the server's answer
 }
+
+func (s *subscriptions) turn(res resource) *sync.Mutex {
+	return &s.turns[maphash.Comparable(hashSeed, res)%uint64(len(s.turns))]
+}
+
+// hashSeed spreads resources over locks; it is not changed.
+var hashSeed = maphash.MakeSeed()
 
 // resource is a server's resource by the server's own URI.
 type resource struct{ server, uri string }
@@ -91,6 +101,13 @@ func (s *subscriptions) forget(id session.ID) []resource {
 	return out
 }
 
+// wanted tells whether anybody is subscribed.
+func (s *subscriptions) wanted(res resource) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.all[res]) > 0
+}
+
 // told is one client that hears of an update, by the URI that it knows.
 type told struct {
 	id  session.ID
@@ -137,8 +154,13 @@ func (b *Broker) Updated(server, uri string, message []byte) {
 func (b *Broker) subscribe(w *response, r *http.Request, d *router.Decision, req *router.Request) string {
 	res := resource{d.Call.Server.Config.Name, d.Call.Name}
 	id := d.Session.Claims().ID
-	ctx, cancel := context.WithTimeout(r.Context(), answerTimeout)
+	// Not the client's context: others share what is done here. And one after
+	// the other for each resource, so that the server's last word is ours.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerTimeout)
 	defer cancel()
+	turn := b.subscriptions.turn(res)
+	turn.Lock()
+	defer turn.Unlock()
 	if d.Method == mcp.MethodUnsubscribe {
 		if b.subscriptions.remove(res, id) {
 			b.unsubscribe(ctx, res)
@@ -197,7 +219,12 @@ func (b *Broker) Forgotten(id session.ID) {
 		ctx, cancel := context.WithTimeout(b.ctx, answerTimeout)
 		defer cancel()
 		for _, res := range last {
-			b.unsubscribe(ctx, res)
+			turn := b.subscriptions.turn(res)
+			turn.Lock()
+			if !b.subscriptions.wanted(res) {
+				b.unsubscribe(ctx, res)
+			}
+			turn.Unlock()
 		}
 	})
 }

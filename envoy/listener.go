@@ -127,7 +127,7 @@ func connectionManager(cfg *BootstrapConfig) (*hcmv3.HttpConnectionManager, erro
 // Envoy (which honours them from internal addresses).
 func stripHeaders() (*corev3.TypedExtensionConfig, error) {
 	var mutations []*rulesv3.HeaderMutation
-	for _, prefix := range []string{private.HeaderPrefix, "x-envoy-"} {
+	for _, prefix := range []string{private.HeaderPrefix, "x-envoy-", "x-forwarded-", "forwarded"} {
 		mutations = append(mutations, &rulesv3.HeaderMutation{Action: &rulesv3.HeaderMutation_RemoveOnMatch_{
 			RemoveOnMatch: &rulesv3.HeaderMutation_RemoveOnMatch{KeyMatcher: &matcherv3.StringMatcher{
 				MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}, IgnoreCase: true,

@@ -52,13 +52,9 @@ var lostRoutes = [...]struct {
 // anywhere, with that credential.
 var recoveredStatuses = [...]uint32{301, 302, 303, 307, 308, 401}
 
-// backendResponseHeaders are what no client gets of a backend's response,
-// besides mcp.PrivateResponseHeaders: they would speak for the gateway's own
-// origin or to Envoy.
+// backendResponseHeaders are those of a backend that would speak to Envoy. No
+// client gets them, nor what package mcp names.
 var backendResponseHeaders = []string{
-	"access-control-allow-credentials", "access-control-allow-headers", "access-control-allow-methods",
-	"access-control-allow-origin", "access-control-expose-headers", "access-control-max-age",
-	"alt-svc", "clear-site-data", "strict-transport-security", "server",
 	"x-envoy-degraded", "x-envoy-immediate-health-check-fail", "x-envoy-ratelimited", "x-envoy-overloaded",
 }
 
@@ -125,7 +121,7 @@ func (b *routeBuilder) direct(lost string, statuses []uint32) *routev3.Route {
 		Name:                    name,
 		Match:                   match,
 		RequestHeadersToRemove:  gatewayRequestHeaders,
-		ResponseHeadersToRemove: slices.Concat(mcp.PrivateResponseHeaders, backendResponseHeaders),
+		ResponseHeadersToRemove: slices.Concat(mcp.PrivateResponseHeaders, mcp.OriginResponseHeaders, backendResponseHeaders),
 		RequestBodyBufferLimit:  b.limit,
 		Action: &routev3.Route_Route{Route: &routev3.RouteAction{
 			ClusterSpecifier:            &routev3.RouteAction_ClusterHeader{ClusterHeader: private.HeaderCluster},

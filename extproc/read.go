@@ -95,14 +95,25 @@ func value(kv *corev3.HeaderValue) string {
 
 // body adds a chunk. The first one is kept as it came: most bodies are one.
 func (x *exchange) body(chunk []byte) *router.Decision {
-	x.counted += int64(len(chunk))
-	if total := x.server.buffered.Add(int64(len(chunk))); total > x.server.BufferLimit {
-		d := router.Overloaded(x.req.UserAgent)
-		return &d
-	}
-	if int64(len(x.req.Body)+len(chunk)) > x.server.BodyLimit {
+	size := int64(len(x.req.Body) + len(chunk))
+	if size > x.server.BodyLimit {
 		d := x.server.Router.TooLarge(x.req.UserAgent)
 		return &d
+	}
+	if size > router.SmallBody {
+		// Only who has a session may hold more than a little memory, and all
+		// together no more than the limit.
+		if x.counted == 0 {
+			if d := x.server.Router.Stranger(&x.req); d != nil {
+				return d
+			}
+		}
+		more := size - router.SmallBody - x.counted
+		x.counted += more
+		if x.server.buffered.Add(more) > x.server.BufferLimit {
+			d := router.Overloaded(x.req.UserAgent)
+			return &d
+		}
 	}
 	if x.req.Body == nil {
 		x.req.Body = chunk

@@ -20,6 +20,7 @@ import (
 type Router interface {
 	Decide(*router.Request) router.Decision
 	TooLarge(userAgent string) router.Decision
+	Stranger(*router.Request) *router.Decision
 }
 
 // Metrics takes what is counted here.

@@ -19,6 +19,7 @@ import (
 
 	"patchbay.dev/extproc"
 	"patchbay.dev/internal/mcp"
+	"patchbay.dev/internal/session"
 	"patchbay.dev/router"
 )
 
@@ -60,8 +61,9 @@ func TestChunks(t *testing.T) {
 // 413 comes as soon as the body is over the limit, not at its end.
 func TestBodyOverTheLimitIsRefusedInTheMiddle(t *testing.T) {
 	f := newFixture(t)
+	_, token := f.table.New(session.Claims{Revision: 3})
 	s := f.stream()
-	s.headers(false)
+	s.headers(false, "mcp-session-id", token)
 	half := strings.Repeat("x", bodyLimit/2)
 	s.body(half, false)
 	s.body(half, false)
@@ -71,29 +73,47 @@ func TestBodyOverTheLimitIsRefusedInTheMiddle(t *testing.T) {
 	assert.Contains(t, string(r.GetBody()), `"code":-32600,"message":"the request body is over the limit of 1048576 bytes"`)
 	require.NoError(t, f.ended())
 	assert.Equal(t, []string{"other reply too_large"}, f.metrics.take())
-	at := f.one(strings.Repeat(" ", bodyLimit-2) + "{}")
+	at := f.one(strings.Repeat(" ", bodyLimit-2)+"{}", "mcp-session-id", token)
 	assert.EqualValues(t, 400, at.immediate().GetStatus().GetCode(), "exactly the limit is read")
 }
 
-// All bodies together are bounded, and what a request held is free when it ends,
-// however it ends.
+// Who has no session cannot make the gateway hold a large body.
+func TestLargeBodyOfAStranger(t *testing.T) {
+	f := newFixture(t)
+	for want, headers := range map[int32][]string{400: nil, 404: {"mcp-session-id", "forged"}} {
+		s := f.stream()
+		s.headers(false, headers...)
+		s.body(strings.Repeat("x", router.SmallBody), false)
+		s.body("x", false)
+		assert.EqualValues(t, want, s.immediate().GetStatus().GetCode())
+		require.NoError(t, f.ended())
+	}
+}
+
+// All large bodies together are bounded, and what a request held is free when it
+// ends, however it ends. Small ones always pass.
 func TestBufferLimit(t *testing.T) {
 	f := newFixture(t)
+	_, token := f.table.New(session.Claims{Revision: 3})
+	const counted = bodyLimit - router.SmallBody
 	var held []*stream
-	for range bufferLimit / bodyLimit {
+	for range bufferLimit / counted {
 		s := f.stream()
-		s.headers(false)
+		s.headers(false, "mcp-session-id", token)
 		s.body(strings.Repeat("x", bodyLimit), false)
 		held = append(held, s)
 	}
 	refused := func() bool {
-		s := f.one("{}")
+		s := f.one(strings.Repeat("x", bodyLimit), "mcp-session-id", token)
 		code := s.immediate().GetStatus().GetCode()
 		require.NoError(t, f.ended())
 		return code == 503
 	}
 	require.Eventually(t, refused, wait, time.Millisecond)
 	assert.Contains(t, f.metrics.take(), "other reply overloaded")
+	small := f.one("{}")
+	assert.EqualValues(t, 400, small.immediate().GetStatus().GetCode())
+	require.NoError(t, f.ended())
 	held[0].cancel()
 	require.Error(t, f.ended())
 	assert.False(t, refused())
@@ -102,8 +122,8 @@ func TestBufferLimit(t *testing.T) {
 	held[2].body("x", false)
 	assert.EqualValues(t, 413, held[2].immediate().GetStatus().GetCode())
 	require.NoError(t, f.ended())
-	for range 2 * bufferLimit / bodyLimit {
-		s := f.one(strings.Repeat("x", bodyLimit))
+	for range 2 * bufferLimit / counted {
+		s := f.one(strings.Repeat("x", bodyLimit), "mcp-session-id", token)
 		assert.EqualValues(t, 400, s.immediate().GetStatus().GetCode())
 		require.NoError(t, f.ended())
 	}

@@ -186,13 +186,18 @@ func (r *Registry) publishLocked() {
 	}
 }
 
+// maxProblemLines bounds the lines of one logProblemsLocked: a backend can make
+// any number of bad tools. All are in the server's status.
+const maxProblemLines = 100
+
 // logProblemsLocked logs each problem once, when it appears.
 func (r *Registry) logProblemsLocked(s *Snapshot) {
 	now := make(map[Problem]bool, len(r.logged))
+	lines := 0
 	for _, srv := range s.servers {
 		for _, p := range srv.Problems {
 			now[p] = true
-			if !r.logged[p] {
+			if lines++; !r.logged[p] && lines <= maxProblemLines {
 				r.log.Warn("tool problem", "server", p.Server, "item", p.Item, "reason", p.Reason, "message", p.Message)
 			}
 		}

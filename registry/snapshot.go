@@ -135,6 +135,10 @@ func (s *Snapshot) Full() *View { return s.full }
 // target is where a server's direct calls go.
 type target struct{ cluster, authority, path string }
 
+// ClusterOf is [Server].Cluster of a server with this configuration: it tells one
+// address of a server from another.
+func ClusterOf(s *config.Server) string { return targetOf(s).cluster }
+
 // targetOf derives the target from the configuration. The URL was checked by
 // package config; one that does not parse gives an empty target, and calls take
 // the broker's way, which reports it.

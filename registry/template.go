@@ -16,6 +16,13 @@ type template struct {
 	compiled func() *regexp.Regexp // when first needed; nil matches nothing
 }
 
+// maxMatchedURI is the longest URI, in bytes, that templates are tried on.
+const maxMatchedURI = 2 << 10
+
+// maxTemplateVars is how many variables a template may have to be matched: the
+// time of a match grows with it, and a backend chooses the template.
+const maxTemplateVars = 32
+
 func newTemplate(text string) *template {
 	literal, _, _ := strings.Cut(text, "{")
 	return &template{literal, sync.OnceValue(func() *regexp.Regexp {
@@ -27,11 +34,15 @@ func newTemplate(text string) *template {
 	})}
 }
 
+func (t *template) mayMatch(uri string) bool {
+	return len(uri) <= maxMatchedURI && strings.HasPrefix(uri, t.literal)
+}
+
 // matches tells whether uri is an expansion of the template. The literal is
 // looked at first: compiling takes 20 us and more, and a catalog may have
 // thousands of templates. The limit is there because a client chooses the URI.
 func (t *template) matches(uri string) bool {
-	if len(uri) > maxURILength || !strings.HasPrefix(uri, t.literal) {
+	if !t.mayMatch(uri) {
 		return false
 	}
 	re := t.compiled()
@@ -46,6 +57,9 @@ func compileTemplate(text string) (re *regexp.Regexp, err error) {
 			err = fmt.Errorf("template not compiled: %v", p)
 		}
 	}()
+	if strings.Count(text, "{")+strings.Count(text, ",") > maxTemplateVars {
+		return nil, fmt.Errorf("the template has over %d variables", maxTemplateVars)
+	}
 	t, err := uritemplate.New(text)
 	if err != nil {
 		return nil, fmt.Errorf("not a URI template: %w", err)

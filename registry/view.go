@@ -72,7 +72,14 @@ func (v *View) Resource(uri string) (bare string, owners []*Server) {
 		}
 	}
 	if len(owners) == 0 {
+		tried := 0
 		for _, e := range v.snap.templates.all {
+			if !e.template.mayMatch(uri) {
+				continue
+			}
+			if tried++; tried > maxTemplatesTried {
+				break
+			}
 			if e.template.matches(uri) {
 				owners = appendOnce(owners, e.Server)
 			}
@@ -80,6 +87,9 @@ func (v *View) Resource(uri string) (bare string, owners []*Server) {
 	}
 	return uri, owners
 }
+
+// maxTemplatesTried bounds the work for one bare URI that no list names.
+const maxTemplatesTried = 200
 
 func appendOnce(s []*Server, srv *Server) []*Server {
 	for _, have := range s {

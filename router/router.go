@@ -84,6 +84,29 @@ func (rt *Router) TooLarge(userAgent string) Decision {
 	return d
 }
 
+// maxURI is the longest resource URI in bytes; the registry lists none longer.
+const maxURI = 8 << 10
+
+// SmallBody is how large a body, in bytes, anybody may send: an initialize, and
+// most calls, are smaller.
+const SmallBody = 64 << 10
+
+// Stranger is the decision on a request that turns out to have a large body,
+// before all of it was read: nil when its session is good.
+func (rt *Router) Stranger(r *Request) *Decision {
+	e := ErrNoSession()
+	if r.SessionID != "" {
+		_, err := rt.Sessions.Find(r.SessionID, r.Principal)
+		if err == nil {
+			return nil
+		}
+		e = ErrSession(err)
+	}
+	d := Decision{Method: mcp.MethodOther}
+	d.Refuse(e, r.UserAgent, nil)
+	return &d
+}
+
 // Overloaded is the decision on a request that finds the gateway's memory for
 // bodies taken.
 func Overloaded(userAgent string) Decision {
@@ -207,6 +230,9 @@ func (rt *Router) resource(r *Request, d *Decision, view *registry.View) *mcp.Er
 	uri := r.Message.URI
 	if !uri.Present() {
 		return errParams("params.uri is missing or not a string")
+	}
+	if len(uri.Value) > maxURI {
+		return errParams("params.uri is over 8 KiB")
 	}
 	return rt.owner(r, d, view, uri)
 }

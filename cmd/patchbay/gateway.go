@@ -122,7 +122,7 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 
 // closeBackend ends a backend session that no client session needs any more.
 func (g *gateway) closeBackend(server string, b *session.Backend) {
-	client, ok := g.manager.Client(server)
+	client, ok := g.manager.ClientAt(server, b.Epoch)
 	if !ok || b.ID == "" {
 		return
 	}

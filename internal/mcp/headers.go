@@ -27,3 +27,11 @@ var PrivateHeaders = []string{
 // sees: backend sessions, cookies and challenges are between the gateway and
 // the backend.
 var PrivateResponseHeaders = []string{HeaderSessionID, "set-cookie", "www-authenticate"}
+
+// OriginResponseHeaders are the response headers of a backend that would speak
+// for the gateway's own origin. No client sees them either.
+var OriginResponseHeaders = []string{
+	"access-control-allow-credentials", "access-control-allow-headers", "access-control-allow-methods",
+	"access-control-allow-origin", "access-control-expose-headers", "access-control-max-age",
+	"alt-svc", "clear-site-data", "strict-transport-security", "server",
+}

@@ -137,6 +137,6 @@ func read(name string) ([]byte, error) {
 	if err != nil {
 		return nil, err //nolint:wrapcheck // only hashed
 	}
-	defer f.Close() //nolint:errcheck // read only
+	defer f.Close()                               //nolint:errcheck // read only
 	return io.ReadAll(io.LimitReader(f, maxRead)) //nolint:wrapcheck // only hashed
 }

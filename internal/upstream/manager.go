@@ -124,6 +124,9 @@ func (m *Manager) place(s config.Server, old *running, first bool) *running {
 		tried = m.tried
 	}
 	r := &running{cfg: s, ca: ca, client: client, w: newWatcher(s, client, m.sink, m.opt, tried)}
+	if old != nil && old.w != nil {
+		r.w.subs.uris = old.w.subs.all() // clients do not know that it was replaced
+	}
 	r.w.start(m.ctx)
 	return r
 }
@@ -166,6 +169,19 @@ func (m *Manager) tried() {
 // Tried returns a channel that is closed when every server of the first Apply
 // was tried once, with success or not.
 func (m *Manager) Tried() <-chan struct{} { return m.triedDone }
+
+// ClientAt returns the client of the named server if it is for the address that
+// epoch names (registry.ClusterOf): a session that was opened at another address
+// must not be used with it, nor the credential of one sent to the other.
+func (m *Manager) ClientAt(name, epoch string) (*Client, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r := m.running[name]
+	if r == nil || r.client == nil || registry.ClusterOf(&r.cfg) != epoch {
+		return nil, false
+	}
+	return r.client, true
+}
 
 // Client returns the client of the named server. It reports false for a name
 // that is not configured, and for a server whose settings cannot be used.

@@ -63,6 +63,10 @@ func (c *Client) send(ctx context.Context, method, address string, h http.Header
 			}
 			return nil, networkError(err, delivered)
 		}
+		if resp.StatusCode < 200 { // 101: its body is the connection, which no context ends
+			_ = resp.Body.Close()
+			return nil, protocolError(nil, "the server answered with HTTP %d, which was not asked for", resp.StatusCode)
+		}
 		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
 			_ = resp.Body.Close() // only the status counts
 			e := protocolError(nil, "the server redirects to another address (HTTP %d): set its url to the final one", resp.StatusCode)

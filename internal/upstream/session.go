@@ -284,7 +284,7 @@ func (s *session) onEvent(ctx context.Context, ev Event) error {
 	raw := []byte(ev.Data)
 	var m jsonrpc.Message
 	if err := jsonrpc.Scan(raw, &m); err != nil {
-		s.w.log.Warn("the server's stream holds something that is not a JSON-RPC message", "error", err)
+		s.w.log.Debug("the server's stream holds something that is not a JSON-RPC message", "error", err)
 		return nil
 	}
 	switch m.Kind {

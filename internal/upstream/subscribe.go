@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 
 	"patchbay.dev/internal/mcp"
@@ -88,6 +89,13 @@ func (w *watcher) subscribeAll(ctx context.Context, ref Ref) {
 			w.log.Warn("subscription lost with the server's session", "uri", uri, "error", err)
 		}
 	}
+}
+
+// all returns a copy of the subscriptions.
+func (s *subscriptions) all() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.uris)
 }
 
 // forgetSession forgets the session, not the subscriptions.
