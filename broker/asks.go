@@ -165,6 +165,10 @@ func (s *source) message(data []byte) []byte {
 	switch {
 	case m.Kind == jsonrpc.Request:
 		return s.request(&m)
+	case m.Kind == jsonrpc.Notification && m.Method.Value == mcp.NotificationMessage:
+		if !wanted(s.session.Level(), m.Params.Of(data)) {
+			return nil
+		}
 	case m.Kind == jsonrpc.Notification && m.Method.Value == mcp.NotificationCancelled && m.RequestID.Present():
 		if q, ok := s.b.asks.find(s.session.Claims().ID, s.server, m.RequestID.Of(data)); ok {
 			return replace(data, m.RequestID, s.b.asks.wireID(q))
@@ -243,6 +247,10 @@ func (b *Broker) abandon(owner any) {
 // sealed.
 func (b *Broker) respond(w *response, r *http.Request, s *session.Session, req *router.Request) string {
 	q, ok := b.asked(s, req.ID())
+	if !ok && b.passAnswer(s, req) {
+		w.WriteHeader(http.StatusAccepted)
+		return "ok"
+	}
 	if !ok {
 		e := &mcp.Error{
 			Code: mcp.CodeInvalidRequest, Reason: mcp.ReasonInvalidRequest, Status: http.StatusBadRequest,
@@ -263,6 +271,26 @@ func (b *Broker) respond(w *response, r *http.Request, s *session.Session, req *
 	_ = resp.Body.Close() // nothing to read: 202
 	w.WriteHeader(http.StatusAccepted)
 	return "ok"
+}
+
+// passAnswer passes on what a client answers to a request that reached it on a
+// direct stream, with the backend's own id. Only a client that declared nothing
+// has such streams, so it is a refusal, or the answer to a ping: a refusal goes
+// to each of its backend sessions, anything else only where there is one.
+func (b *Broker) passAnswer(s *session.Session, req *router.Request) bool {
+	if mcp.Capabilities(s.Claims().Capabilities).Asks() {
+		return false
+	}
+	backends := s.Backends()
+	if len(backends) == 0 || len(backends) > 1 && !req.Message.Error.Present() {
+		return false
+	}
+	for server, be := range backends {
+		if client, ok := b.Upstreams.ClientAt(server, be.Epoch); ok {
+			b.tell(client, server, ref(be), req.Body)
+		}
+	}
+	return true
 }
 
 // asked finds the ask that a client's response answers, and removes it.

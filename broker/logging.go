@@ -10,6 +10,7 @@ import (
 	"patchbay.dev/internal/mcp"
 	"patchbay.dev/internal/session"
 	"patchbay.dev/internal/upstream"
+	"patchbay.dev/registry"
 	"patchbay.dev/router"
 )
 
@@ -48,7 +49,7 @@ func (b *Broker) setLevel(w *response, r *http.Request, d *router.Decision, req 
 func (b *Broker) passLevel(ctx context.Context, server string, be *session.Backend, level string) {
 	srv, ok := b.Registry.Snapshot().Server(server)
 	client, known := b.Upstreams.ClientAt(server, be.Epoch)
-	if !ok || !known || srv.Info == nil || !logs(srv.Info.Capabilities) {
+	if !ok || !known || !srv.Logs {
 		return
 	}
 	if _, err := client.Call(ctx, ref(be), mcp.MethodSetLevel, levelParams{level}); err != nil {
@@ -58,7 +59,7 @@ func (b *Broker) passLevel(ctx context.Context, server string, be *session.Backe
 
 // inheritLevel gives a backend session that was just opened the client's level.
 func inheritLevel(ctx context.Context, client *upstream.Client, o *upstream.Opened, level string) {
-	if level == "" || !logs(o.Capabilities) {
+	if level == "" || !registry.Logs(o.Capabilities) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, notifyTimeout)
@@ -67,9 +68,16 @@ func inheritLevel(ctx context.Context, client *upstream.Client, o *upstream.Open
 	_, _ = client.Call(ctx, o.Ref, mcp.MethodSetLevel, levelParams{level})
 }
 
-func logs(capabilities []byte) bool {
-	var c struct {
-		Logging *struct{} `json:"logging"`
+// wanted tells whether a log message with the raw params is severe enough for a
+// client that asked for level: some servers send all of them, whatever was asked.
+func wanted(level string, params []byte) bool {
+	if level == "" {
+		return true
 	}
-	return json.Unmarshal(capabilities, &c) == nil && c.Logging != nil
+	var p levelParams
+	if json.Unmarshal(params, &p) != nil {
+		return true
+	}
+	got := slices.Index(levels, p.Level)
+	return got < 0 || got >= slices.Index(levels, level)
 }

@@ -35,6 +35,7 @@ type step map[string]any
 
 type stepResult struct {
 	Op     string          `json:"op"`
+	MS     int             `json:"ms"` // how long the step took
 	Result json.RawMessage `json:"result"`
 	Error  *stepError      `json:"error"`
 }

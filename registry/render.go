@@ -34,6 +34,7 @@ const keyTemplate = "uriTemplate"
 type rendered struct {
 	tools, prompts, resources, templates []item
 	problems                             []Problem
+	logs                                 bool // the server declared logging
 }
 
 // item is one definition under the name that clients use, conflicts aside.
@@ -63,11 +64,20 @@ func render(cfg *config.Server, c *Catalog, old *rendered) *rendered {
 		old = &rendered{}
 	}
 	r := &renderer{cfg: cfg}
+	r.out.logs = Logs(c.Capabilities)
 	r.out.tools = r.each(c.Tools, old.tools, "name", r.toolName, true)
 	r.out.prompts = r.each(c.Prompts, old.prompts, "name", r.toolName, false)
 	r.out.resources = r.each(c.Resources, old.resources, "uri", r.uri, false)
 	r.out.templates = r.each(c.Templates, old.templates, keyTemplate, r.uri, false)
 	return &r.out
+}
+
+// Logs tells whether the capabilities of an InitializeResult have logging.
+func Logs(capabilities []byte) bool {
+	var c struct {
+		Logging *struct{} `json:"logging"`
+	}
+	return json.Unmarshal(capabilities, &c) == nil && c.Logging != nil
 }
 
 func (r *renderer) each(in []Item, old []item, key string, final func(string) (string, string), tool bool) []item {

@@ -48,6 +48,9 @@ type Server struct {
 	Authority, Path string
 	// Routable tells whether every connected Envoy knows the cluster.
 	Routable bool
+	// Logs tells whether the server declared logging, and so filters its log
+	// messages by level itself.
+	Logs bool
 	// Listed is how many of its tools are in the list now.
 	Listed int
 }
@@ -168,6 +171,7 @@ func build(order []*entry, routable func(string) bool) *Snapshot {
 			Config: e.cfg, State: e.state, Reason: e.reason, Message: e.message, Since: e.since, Facts: e.facts, Info: e.catalog,
 			Cluster: e.target.cluster, Authority: e.target.authority, Path: e.target.path,
 		}
+		srv.Logs = e.items != nil && e.items.logs
 		srv.Routable = routable != nil && srv.Cluster != "" && routable(srv.Cluster)
 		s.servers = append(s.servers, srv)
 		s.byName[e.cfg.Name] = srv

@@ -285,12 +285,18 @@ func (rt *Router) call(r *Request, d *Decision, c Call) *mcp.Error {
 		return ErrUnavailable(c.Server.Config.Name)
 	}
 	d.Call = c
-	asks := mcp.Capabilities(d.Session.Claims().Capabilities).Asks()
-	if d.Method == mcp.MethodSubscribe || asks || !c.Server.Direct() || mcp.Fragile(r.UserAgent) {
+	if d.Method == mcp.MethodSubscribe || needsBroker(d.Session, c.Server) || !c.Server.Direct() || mcp.Fragile(r.UserAgent) {
 		return nil
 	}
 	if b, ok := d.Session.Backend(c.Server.Config.Name, c.Server.Cluster); ok {
 		d.Way, d.Call.Backend = Direct, b
 	}
 	return nil
+}
+
+// needsBroker tells whether something may come in the middle of an answer that
+// only the broker can deal with: a question for the client, or log messages that
+// the client did not want and the server does not filter.
+func needsBroker(s *session.Session, srv *registry.Server) bool {
+	return mcp.Capabilities(s.Claims().Capabilities).Asks() || !srv.Logs && s.Level() != ""
 }

@@ -28,6 +28,7 @@ asks gets the answers below ("elicit" in a step changes the action).
 import json
 import os
 import sys
+import time
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
@@ -159,13 +160,14 @@ class Steps:
         raise ValueError(f"unknown op {op!r}")
 
     async def run(self, step):
+        start = time.monotonic()
         try:
             with anyio.fail_after(step.get("timeoutMs", 30000) / 1000 + 1):
                 result = await self.perform(step)
         except Exception as e:  # every failure is a line, the next step goes on
-            show({"op": step.get("op"), "error": describe(e)})
+            show({"op": step.get("op"), "ms": since(start), "error": describe(e)})
         else:
-            show({"op": step.get("op"), "result": dump(result)})
+            show({"op": step.get("op"), "ms": since(start), "result": dump(result)})
 
 
 async def pages(key, fetch):
@@ -191,6 +193,10 @@ def describe(e):
     if isinstance(e, ProtocolError):
         return {"code": e.error.code, "message": e.error.message, "data": e.error.data}
     return {"message": f"{type(e).__name__}: {e}"}
+
+
+def since(start):
+    return round((time.monotonic() - start) * 1000)
 
 
 def show(line):

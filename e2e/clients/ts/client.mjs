@@ -157,11 +157,14 @@ function print(line) {
 }
 
 async function run(op, action) {
+  const start = performance.now();
+  const ms = () => Math.round(performance.now() - start);
   try {
-    await print({ op, result: (await action()) ?? {} });
+    const result = (await action()) ?? {};
+    await print({ op, ms: ms(), result });
     return true;
   } catch (e) {
-    await print({ op, error: { code: Number.isInteger(e.code) ? e.code : undefined, message: String(e.message ?? e), data: e.data, cause: e.cause && String(e.cause) } });
+    await print({ op, ms: ms(), error: { code: Number.isInteger(e.code) ? e.code : undefined, message: String(e.message ?? e), data: e.data, cause: e.cause && String(e.cause) } });
     return false;
   }
 }
