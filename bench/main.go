@@ -201,6 +201,11 @@ func machine(ctx context.Context, envoyPath string) (string, error) {
 		line, _, _ := strings.Cut(rest, "\n")
 		model = strings.TrimLeft(line, " \t:")
 	}
-	return fmt.Sprintf("%d cores (%s), %s, Envoy %s, %s/%s",
-		runtime.NumCPU(), model, runtime.Version(), version[1], runtime.GOOS, runtime.GOARCH), nil
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "", fmt.Errorf("machine: %w", err)
+	}
+	lastMinutes := strings.Fields(string(load))[1]
+	return fmt.Sprintf("%d cores (%s, load average %s before), %s, Envoy %s, %s/%s",
+		runtime.NumCPU(), model, lastMinutes, runtime.Version(), version[1], runtime.GOOS, runtime.GOARCH), nil
 }
