@@ -21,6 +21,7 @@ import (
 // Router decides on requests.
 type Router interface {
 	Decide(*router.Request) router.Decision
+	TooLarge(userAgent string) router.Decision
 	Stranger(*router.Request) *router.Decision
 }
 

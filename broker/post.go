@@ -96,6 +96,10 @@ func joined(h http.Header, name string) string {
 func (b *Broker) read(w http.ResponseWriter, r *http.Request, req *router.Request) (d *router.Decision, free func(), err error) {
 	var buf bytes.Buffer
 	free = func() {}
+	if r.ContentLength > b.BodyLimit { // said beforehand
+		over := b.Router.TooLarge(req.UserAgent)
+		return &over, free, nil
+	}
 	if _, err = buf.ReadFrom(io.LimitReader(r.Body, router.SmallBody+1)); err == nil && buf.Len() > router.SmallBody {
 		if d = b.Router.Stranger(req); d != nil {
 			return d, free, nil

@@ -70,7 +70,7 @@ func openCall(t *testing.T, c *mcptest.Client, tool, arguments string) *openedCa
 	} {
 		req.Header.Set(name, value)
 	}
-	resp, err := c.HTTP.Do(req)
+	resp, err := c.HTTP.Do(req) //nolint:bodyclose // openedCall.close does
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	o := &openedCall{body: resp.Body, events: sse.NewReader(resp.Body, 1<<20)}

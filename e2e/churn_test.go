@@ -203,7 +203,7 @@ func TestChurn(t *testing.T) {
 	c.awaitTold()
 	before := c.g.metric("go_goroutines")
 
-	l := startLoad(t, c.g, 3, "stay_echo", c.trueState)
+	l := startLoad(t, c.g, 3, c.trueState)
 	steps := 0
 	for end := time.Now().Add(duration); time.Now().Before(end); {
 		for range 1 + c.random.IntN(3) {

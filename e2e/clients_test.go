@@ -176,7 +176,7 @@ func TestGoClient(t *testing.T) {
 	})
 	s, err := client.Connect(ctx, &mcp.StreamableClientTransport{Endpoint: g.URL()}, nil)
 	require.NoError(t, err)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	tools, err := s.ListTools(ctx, nil)
 	require.NoError(t, err)
 	assert.Len(t, tools.Tools, 7)

@@ -251,8 +251,10 @@ func TestBatches(t *testing.T) {
 	}
 	const initialized = `{"jsonrpc":"2.0","method":"notifications/initialized"}`
 
-	a := c.Post("[" + strings.Join([]string{call("1", "s_echo"), initialized, `{"jsonrpc":"2.0","id":"two","method":"ping"}`, call("3", "none"), `7`, `[` + ping + `]`,
-		`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}`}, ",") + "]")
+	a := c.Post("[" + strings.Join([]string{
+		call("1", "s_echo"), initialized, `{"jsonrpc":"2.0","id":"two","method":"ping"}`, call("3", "none"), `7`, `[` + ping + `]`,
+		`{"jsonrpc":"2.0","id":8,"method":"initialize","params":{"protocolVersion":"2025-03-26"}}`,
+	}, ",") + "]")
 	require.Equal(t, http.StatusOK, a.Status, "%s", a.Body)
 	assert.Equal(t, "application/json", a.Header.Get("Content-Type"))
 	assert.Empty(t, a.Header.Get("Mcp-Session-Id"))

@@ -36,10 +36,10 @@ type load struct {
 }
 
 // startLoad starts n clients that call the tool; check looks at every list.
-func startLoad(t *testing.T, g *gateway, n int, tool string, check func([]string) string) *load {
+func startLoad(t *testing.T, g *gateway, n int, check func([]string) string) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{t: t, g: g, tool: tool, check: check, cancel: cancel}
+	l := &load{t: t, g: g, tool: "stay_echo", check: check, cancel: cancel}
 	for i := range n {
 		c := g.client()
 		l.done.Go(func() {

@@ -180,9 +180,9 @@ func TestOpsVersionAndHelp(t *testing.T) {
 	}
 }
 
-// statusOf asks the admin port of any command.
-func statusOf(ctx context.Context, address, path string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+path, http.NoBody)
+// readyStatus asks the admin port of any command whether it is ready.
+func readyStatus(ctx context.Context, address string) (int, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", http.NoBody)
 	if err != nil {
 		return 0, err
 	}

@@ -132,7 +132,7 @@ func TestOpsServe(t *testing.T) {
 				} else {
 					s = b.serve()
 					require.Eventually(t, func() bool {
-						status, _ := statusOf(context.Background(), b.admin, "/readyz")
+						status, _ := readyStatus(context.Background(), b.admin)
 						return status == http.StatusOK
 					}, patience, 10*time.Millisecond)
 					b.runEnvoy()
@@ -184,7 +184,7 @@ func TestOpsServeRestarts(t *testing.T) {
 				began := time.Now()
 				go func() {
 					for time.Since(began) < patience {
-						if status, _ := statusOf(context.Background(), b.admin, "/readyz"); status == http.StatusOK {
+						if status, _ := readyStatus(context.Background(), b.admin); status == http.StatusOK {
 							up.Store(int64(time.Since(began)))
 							return
 						}

@@ -143,7 +143,7 @@ func TestOpsReady(t *testing.T) {
 	})
 	wg.Go(func() {
 		for time.Since(started) < patience {
-			status, err := statusOf(context.Background(), admin, "/readyz")
+			status, err := readyStatus(context.Background(), admin)
 			switch {
 			case err != nil:
 			case status == http.StatusServiceUnavailable:

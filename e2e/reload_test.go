@@ -61,7 +61,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	stay, a, b, moved := mcptest.New(t, nil), named(t, "a"), named(t, "b"), named(t, "moved")
 	st := entry("stay", stay)
 	r := startReloading(t, st, entry("a", a))
-	l := startLoad(t, r.gateway, 4, "stay_echo", distinct("stay_echo", "stay_add"))
+	l := startLoad(t, r.gateway, 4, distinct("stay_echo", "stay_add"))
 
 	r.configure(st, entry("a", a), entry("b", b))
 	r.expect("added", "stay_echo", "stay_add", "a_t", "b_t")
@@ -95,7 +95,7 @@ func TestReloadUnderLoad(t *testing.T) {
 func TestReloadOfABrokenFile(t *testing.T) {
 	stay, late := mcptest.New(t, nil), named(t, "late")
 	r := startReloading(t, entry("stay", stay))
-	l := startLoad(t, r.gateway, 2, "stay_echo", distinct("stay_echo", "stay_add"))
+	l := startLoad(t, r.gateway, 2, distinct("stay_echo", "stay_add"))
 	good := r.text(entry("stay", stay), entry("late", late))
 	for _, broken := range []string{"servers: [\n", good + "- {name: B, url: 7, colour: red}\n", ""} {
 		failures := r.metric("patchbay_config_reloads_total", `result="failure"`)
@@ -122,7 +122,7 @@ func TestReloadOfAConfigMap(t *testing.T) {
 	stay, late := mcptest.New(t, nil), named(t, "late")
 	r := startReloading(t, entry("stay", stay))
 	with, without := r.text(entry("stay", stay), entry("late", late)), r.text(entry("stay", stay))
-	l := startLoad(t, r.gateway, 2, "stay_echo", distinct("stay_echo", "stay_add"))
+	l := startLoad(t, r.gateway, 2, distinct("stay_echo", "stay_add"))
 	swap := func(version, text string) {
 		require.NoError(t, os.Mkdir(filepath.Join(r.Dir, version), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(r.Dir, version, "patchbay.yaml"), []byte(text), 0o600))

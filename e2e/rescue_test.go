@@ -104,7 +104,7 @@ func TestRescueGo(t *testing.T) {
 	s, err := mcp.NewClient(&mcp.Implementation{Name: "go", Version: "1"}, nil).
 		Connect(ctx, &mcp.StreamableClientTransport{Endpoint: g.URL()}, nil)
 	require.NoError(t, err)
-	defer s.Close()
+	defer func() { _ = s.Close() }()
 	_, err = s.CallTool(ctx, &mcp.CallToolParams{Name: "s_ok"})
 	require.NoError(t, err)
 	for tool, ends := range map[string]time.Duration{"s_reset": 0, "s_hang": limit} {

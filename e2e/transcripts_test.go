@@ -69,7 +69,7 @@ func serveAlone(t *testing.T, top string, servers ...string) string {
 		freeAddress(t), admin, top, strings.Join(servers, "")), 0o600)
 	daemonOf(t, binary, "serve", "--config", cfg, "--broker", broker, "--extproc", freeAddress(t), "--xds", freeAddress(t))
 	require.Eventually(t, func() bool {
-		status, _ := statusOf(t.Context(), admin, "/readyz")
+		status, _ := readyStatus(t.Context(), admin)
 		return status == http.StatusOK
 	}, patience, 10*time.Millisecond)
 	return "http://" + broker + "/mcp"

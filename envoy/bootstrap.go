@@ -27,8 +27,8 @@ const (
 
 // The pauses between two attempts to reach xDS; Envoy adds jitter.
 const (
-	xdsRetryMin = 200 * time.Millisecond
-	xdsRetryMax = time.Second
+	xdsFirstRetry   = 200 * time.Millisecond
+	xdsLongestRetry = time.Second
 )
 
 // BootstrapConfig is what differs between Envoys. Addresses of the gateway's
@@ -139,7 +139,7 @@ func dynamicResources() *bootstrapv3.Bootstrap_DynamicResources {
 	// Without it the pause between two attempts grows to 30 s, and an Envoy that
 	// was there before the gateway accepts nobody for as long.
 	xds.GetEnvoyGrpc().RetryPolicy = &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
-		BaseInterval: durationpb.New(xdsRetryMin), MaxInterval: durationpb.New(xdsRetryMax),
+		BaseInterval: durationpb.New(xdsFirstRetry), MaxInterval: durationpb.New(xdsLongestRetry),
 	}}
 	return &bootstrapv3.Bootstrap_DynamicResources{
 		AdsConfig: &corev3.ApiConfigSource{

@@ -3,6 +3,7 @@ package extproc
 import (
 	"errors"
 	"io"
+	"strconv"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -25,6 +26,10 @@ func (x *exchange) read() (*router.Decision, error) {
 		switch m := msg.Request.(type) {
 		case *extprocv3.ProcessingRequest_RequestHeaders:
 			x.headers(m.RequestHeaders.GetHeaders())
+			if x.length > x.server.BodyLimit { // said beforehand
+				d := x.server.Router.TooLarge(x.req.UserAgent)
+				return &d, nil
+			}
 			end = m.RequestHeaders.GetEndOfStream()
 		case *extprocv3.ProcessingRequest_RequestBody:
 			if verdict := x.body(m.RequestBody.GetBody()); verdict != nil {
@@ -64,6 +69,8 @@ func (x *exchange) headers(h *corev3.HeaderMap) {
 			x.req.VirtualServer = value(kv)
 		case mcp.HeaderName:
 			x.named = true
+		case "content-length":
+			x.length, _ = strconv.ParseInt(value(kv), 10, 64) // Envoy has checked it
 		case "origin":
 			join(&x.req.Origin, value(kv))
 		case "accept":
@@ -96,18 +103,19 @@ func value(kv *corev3.HeaderValue) string {
 // body adds a chunk. The first one is kept as it came: most bodies are one.
 func (x *exchange) body(chunk []byte) *router.Decision {
 	size := int64(len(x.req.Body) + len(chunk))
+	if size > router.SmallBody && x.counted == 0 {
+		// Only who has a session may hold more than a little memory. This is
+		// asked before the limit, or the answer to a stranger would depend on
+		// how the body was cut into chunks.
+		if d := x.server.Router.Stranger(&x.req); d != nil {
+			return d
+		}
+	}
 	if size > x.server.BodyLimit {
 		d := x.server.Router.TooLarge(x.req.UserAgent)
 		return &d
 	}
-	if size > router.SmallBody {
-		// Only who has a session may hold more than a little memory, and all
-		// together no more than the limit.
-		if x.counted == 0 {
-			if d := x.server.Router.Stranger(&x.req); d != nil {
-				return d
-			}
-		}
+	if size > router.SmallBody { // all together no more than the limit
 		more := size - router.SmallBody - x.counted
 		x.counted += more
 		if x.server.buffered.Add(more) > x.server.BufferLimit {

@@ -86,9 +86,10 @@ type exchange struct {
 	server   *Server
 	stream   stream
 	req      router.Request
-	named    bool // the request has an Mcp-Name header
-	trailers bool // the request ended with trailers, which want an answer
-	answered bool // something was sent
+	length   int64 // the Content-Length header; 0 when there is none
+	named    bool  // the request has an Mcp-Name header
+	trailers bool  // the request ended with trailers, which want an answer
+	answered bool  // something was sent
 	counted  int64
 }
 
