@@ -153,6 +153,9 @@ func (b *Broker) changed(ev registry.Event) {
 	}
 }
 
+// Buffered is how many bytes are set aside for large bodies now.
+func (b *Broker) Buffered() int64 { return b.buffered.Load() }
+
 // Streams is how many GET streams are open.
 func (b *Broker) Streams() int { return b.hub.len() }
 

@@ -71,7 +71,11 @@ func start(t *testing.T, o options) *gateway {
 	g.keys = session.NewKeyring([32]byte{1})
 	g.table = session.NewTable(session.Options{Keys: g.keys, Now: o.now, CloseBackend: g.closeBackend})
 	rt := &router.Router{Sessions: g.table, Catalog: g.registry, BodyLimit: bodyLimit}
-	m := metrics.New(g.gatherer, metrics.Gauges{Sessions: g.table.Len, Streams: func() int { return g.broker.Streams() }})
+	m := metrics.New(g.gatherer, metrics.Gauges{
+		Sessions: g.table.Len,
+		Streams:  func() int { return g.broker.Streams() },
+		Buffered: func() int64 { return g.broker.Buffered() },
+	})
 	opt := broker.Options{
 		Router: rt, Sessions: g.table, Seals: g.keys, Upstreams: g.manager, Registry: g.registry, Settled: g.manager.Tried(),
 		BodyLimit: bodyLimit, KeepAlive: time.Minute, Version: "1.2.3", Metrics: m, Calls: calls.NewRecorder(g.gatherer, nil), Log: log,

@@ -11,7 +11,7 @@ import (
 	"patchbay.dev/internal/mcptest"
 )
 
-// G9, D14: each kind of bad input gets its status and code, with the id where
+// G9: each kind of bad input gets its status and code, with the id where
 // one can be found, and reaches no backend.
 func TestBadInput(t *testing.T) {
 	fake := mcptest.New(t, nil)

@@ -18,7 +18,7 @@ const oddArguments = `{"big":9007199254740993,"bigger":1234567890123456789012345
 const oddResult = `{ "content":[{"type":"text","text":"\u003c\/x","annotations":{"x-unknown":9007199254740993}},{"type":"newtype","z":1}],` +
 	`"structuredContent":{"n":12345678901234567890,"f":1.10},"isError":false,"x-more":[1e5],"_meta":{"k":1}}`
 
-// D4, D9, D10, G11: arguments, results, errors and definitions arrive as the
+// D4, D9, D10, G11, M1: arguments, results, errors and definitions arrive as the
 // same bytes, on the broker's way (first call) and the direct one.
 func TestBytesAreKept(t *testing.T) {
 	definition := `{"title":"T","name":"od\u0064","inputSchema":{"type":"object","properties":{"z":{"default":9007199254740993},"a":{"const":1.50}}},` +

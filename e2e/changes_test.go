@@ -71,7 +71,7 @@ func TestPolling(t *testing.T) {
 	require.Equal(t, []string{"s_new"}, toolNames(t, c))
 }
 
-// D14, D15, D16, K17, M2: what is wrong with one server's tools costs those
+// D2, D14, D15, D16, K17, M2: what is wrong with one server's tools costs those
 // tools only; two servers without a prefix both work.
 func TestToolsOfAllKinds(t *testing.T) {
 	first := mcptest.New(t, func(s *mcptest.Server) {

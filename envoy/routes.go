@@ -50,7 +50,7 @@ var lostRoutes = [...]struct {
 // recoveredStatuses are retried at the broker whatever the server is like: the
 // gateway holds the credential that a 401 asks for, and a redirect may lead to
 // anywhere, with that credential.
-var recoveredStatuses = [...]uint32{301, 302, 303, 307, 308, 401}
+var recoveredStatuses = [...]uint32{300, 301, 302, 303, 304, 305, 307, 308, 401}
 
 // backendResponseHeaders are those of a backend that would speak to Envoy. No
 // client gets them, nor what package mcp names.

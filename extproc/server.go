@@ -51,6 +51,9 @@ type Server struct {
 	buffered atomic.Int64
 }
 
+// Buffered is how many bytes of large bodies are held now.
+func (s *Server) Buffered() int64 { return s.buffered.Load() }
+
 type stream = extprocv3.ExternalProcessor_ProcessServer
 
 // Process serves one request (ext_proc v3).

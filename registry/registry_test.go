@@ -387,3 +387,14 @@ func TestResources(t *testing.T) {
 		assert.Equal(t, want, strings.Join(names, ",")+" "+bare, uri)
 	}
 }
+
+// G5: a card is name, description and server, for listed tools only.
+func TestCards(t *testing.T) {
+	r, _ := newRegistry(t)
+	r.Add(server("one"))
+	r.Add(server("gone"))
+	r.SetReady("one", tools("a"), registry.Facts{})
+	r.SetReady("gone", tools("b"), registry.Facts{})
+	r.SetUnavailable("gone", registry.ReasonUnreachable, "")
+	assert.Equal(t, []registry.Card{{Name: "one_a", Description: "about a", Server: "one"}}, r.Snapshot().Cards())
+}

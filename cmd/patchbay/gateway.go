@@ -97,7 +97,11 @@ func newGateway(cfg *config.Config, log *slog.Logger) (*gateway, error) {
 		CloseBackend: g.closeBackend,
 		Forgotten:    func(id session.ID) { g.broker.Forgotten(id) },
 	})
-	g.metrics = metrics.New(g.gatherer, metrics.Gauges{Sessions: g.table.Len, Streams: func() int { return g.broker.Streams() }})
+	g.metrics = metrics.New(g.gatherer, metrics.Gauges{
+		Sessions: g.table.Len,
+		Streams:  func() int { return g.broker.Streams() },
+		Buffered: func() int64 { return g.extproc.Buffered() + g.broker.Buffered() },
+	})
 	if g.calls, g.callLog, err = newRecorder(cfg.Calls, g.gatherer); err != nil {
 		return nil, err
 	}

@@ -52,10 +52,12 @@ type Ended struct {
 }
 
 // MaxTools is how many pairs of server and tool have metrics of their own; the
-// rest share the tool "other".
+// rest share the server and tool "OTHER".
 const MaxTools = 500
 
-const other = "other"
+// other is the label of what has none of its own. No server is called so: their
+// names are in lower case.
+const other = "OTHER"
 
 // Recorder keeps the figures.
 type Recorder struct {

@@ -21,7 +21,7 @@ type Config struct {
 	// Listen is the address of the MCP endpoint, "host:port". The host is an IP
 	// address, "localhost", or empty for all addresses. The path is /mcp.
 	Listen string `yaml:"listen,omitempty" json:"listen,omitempty"`
-	// Admin is the address of /metrics, /healthz and /readyz, "host:port", with
+	// Admin is the address of /metrics, /healthz, /readyz and /api/v1, "host:port", with
 	// a host as in listen.
 	Admin string `yaml:"admin,omitempty" json:"admin,omitempty"`
 	// TLS makes the endpoint https.
@@ -40,7 +40,8 @@ type Config struct {
 	// the user's own machine: "http://localhost:*", "http://127.0.0.1:*" and
 	// "http://[::1]:*".
 	Origins []string `yaml:"origins,omitempty" json:"origins,omitempty"`
-	// StateDir holds what must survive a restart (session keys, tombstones).
+	// StateDir holds what must survive a restart (session keys, ended sessions,
+	// the last catalogs).
 	// Default: $STATE_DIRECTORY, else $XDG_STATE_HOME/patchbay, else
 	// ~/.local/state/patchbay.
 	StateDir string `yaml:"stateDir,omitempty" json:"stateDir,omitempty"`

@@ -139,6 +139,8 @@ func withDefaults(def *jsonschema.Schema, v reflect.Value) {
 			property(def, f.key).Default = string(value)
 		case int64:
 			property(def, f.key).Default = value
+		case bool:
+			property(def, f.key).Default = value
 		case Duration:
 			if value != 0 {
 				property(def, f.key).Default = strings.Replace(strings.Replace(time.Duration(value).String(), "m0s", "m", 1), "h0m", "h", 1)

@@ -26,6 +26,8 @@ type Gauges struct {
 	// Sessions is how many sessions are in memory, Streams how many GET streams
 	// are open.
 	Sessions, Streams func() int
+	// Buffered is how many bytes are held for large request bodies.
+	Buffered func() int64
 }
 
 // New registers the metrics with reg.
@@ -55,11 +57,12 @@ func New(reg prometheus.Registerer, g Gauges) *Metrics {
 	}
 	reg.MustRegister(m.requests, m.decision, m.dropped, m.panics, m.rescues,
 		gauge("patchbay_sessions", "Client sessions in memory.", g.Sessions),
-		gauge("patchbay_streams", "Open GET streams of clients.", g.Streams))
+		gauge("patchbay_streams", "Open GET streams of clients.", g.Streams),
+		gauge("patchbay_buffered_bytes", "Memory set aside for large request bodies.", g.Buffered))
 	return m
 }
 
-func gauge(name, help string, f func() int) prometheus.Collector {
+func gauge[N int | int64](name, help string, f func() N) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(f()) })
 }
 

@@ -46,7 +46,7 @@ func value(typ dto.MetricType, m *dto.Metric) float64 {
 func TestCountsAndGauges(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	sessions := 3
-	m := metrics.New(reg, metrics.Gauges{Sessions: func() int { return sessions }, Streams: func() int { return 1 }})
+	m := metrics.New(reg, metrics.Gauges{Sessions: func() int { return sessions }, Streams: func() int { return 1 }, Buffered: func() int64 { return 2 }})
 	m.Request("tools/call", "direct", "routed", 1500*time.Nanosecond)
 	m.Request("tools/call", "direct", "routed", 3*time.Microsecond)
 	m.Request("tools/call", "recovered", "ok", 0) // no decision
