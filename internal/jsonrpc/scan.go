@@ -17,7 +17,14 @@ var errStop = errors.New("jsonrpc: stop")
 // [*Error], with [ErrBatch] in its chain for a batch; m is then incomplete.
 func Scan(raw []byte, m *Message) error {
 	*m = Message{Raw: raw}
-	err := scan(raw, m)
+	err := errSlow
+	if len(raw) >= quickFrom {
+		err = scanQuick(raw, m)
+	}
+	if errors.Is(err, errSlow) {
+		*m = Message{Raw: raw}
+		err = scan(raw, m)
+	}
 	if err == nil {
 		return nil
 	}
@@ -33,6 +40,19 @@ func Scan(raw []byte, m *Message) error {
 		e.ID = findID(raw)
 	}
 	return e
+}
+
+// scanQuick is scan for long texts; errSlow means that scan must decide.
+func scanQuick(raw []byte, m *Message) error {
+	if tooDeep(raw) {
+		return errSlow
+	}
+	d := newQuick(raw)
+	defer d.free()
+	if d.peek() != jsontext.KindBeginObject {
+		return errSlow
+	}
+	return (&scanner{decoder: d, m: m}).message()
 }
 
 func scan(raw []byte, m *Message) error {
@@ -127,7 +147,7 @@ func (s *scanner) classify() {
 func (s *scanner) member(key Span) error {
 	m := s.m
 	name := s.name(key)
-	if name == "params" && s.dec.PeekKind() == jsontext.KindBeginObject {
+	if name == "params" && s.peek() == jsontext.KindBeginObject {
 		var err error
 		m.Params, err = s.object(s.param)
 		return err
@@ -157,12 +177,12 @@ func (s *scanner) member(key Span) error {
 func (s *scanner) param(key Span) error {
 	m := s.m
 	name := s.name(key)
-	if name == "_meta" && s.dec.PeekKind() == jsontext.KindBeginObject {
+	if name == "_meta" && s.peek() == jsontext.KindBeginObject {
 		var err error
 		m.Meta, err = s.object(s.metaMember)
 		return err
 	}
-	if name == "ref" && s.dec.PeekKind() == jsontext.KindBeginObject {
+	if name == "ref" && s.peek() == jsontext.KindBeginObject {
 		_, err := s.object(s.refMember)
 		return err
 	}

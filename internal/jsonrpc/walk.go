@@ -10,9 +10,11 @@ import (
 
 // decoder is a tokenizer over one text in memory, with offsets.
 type decoder struct {
-	raw []byte
-	dec jsontext.Decoder
-	buf bytes.Buffer // hands raw to dec, which reads a bytes.Buffer in place and never writes to it
+	raw  []byte
+	dec  jsontext.Decoder
+	q    quick // used instead of dec when fast
+	fast bool
+	buf  bytes.Buffer // hands raw to dec, which reads a bytes.Buffer in place and never writes to it
 }
 
 // decoders saves the tokenizer's stacks from one text to the next; it holds no
@@ -21,7 +23,7 @@ var decoders = sync.Pool{New: func() any { return new(decoder) }}
 
 func newDecoder(raw []byte, opts ...jsontext.Options) *decoder {
 	d := decoders.Get().(*decoder)
-	d.raw = raw
+	d.raw, d.fast = raw, false
 	d.buf = *bytes.NewBuffer(raw)
 	d.dec.Reset(&d.buf, opts...)
 	return d
@@ -29,14 +31,38 @@ func newDecoder(raw []byte, opts ...jsontext.Options) *decoder {
 
 // free gives the decoder back. No text may be referred to from the pool.
 func (d *decoder) free() {
-	d.raw = nil
+	d.raw, d.q = nil, quick{}
 	d.buf = bytes.Buffer{}
 	d.dec.Reset(&d.buf)
 	decoders.Put(d)
 }
 
+// newQuick is newDecoder with the quick tokenizer.
+func newQuick(raw []byte) *decoder {
+	d := decoders.Get().(*decoder)
+	d.raw, d.q, d.fast = raw, quick{raw: raw}, true
+	return d
+}
+
+// peek returns the kind of what comes next. The quick tokenizer knows objects
+// and arrays only; everything else is KindInvalid there.
+func (d *decoder) peek() jsontext.Kind {
+	if d.fast {
+		return d.q.peek()
+	}
+	return d.dec.PeekKind()
+}
+
 // value reads one whole value, or one member name where a name is due.
 func (d *decoder) value() (Span, error) {
+	if d.fast {
+		d.q.space()
+		start := d.q.pos
+		if !d.q.value(1) {
+			return Span{}, errSlow
+		}
+		return Span{start, d.q.pos}, nil
+	}
 	v, err := d.dec.ReadValue()
 	if err != nil {
 		return Span{}, syntaxError(d.raw, err)
@@ -57,6 +83,12 @@ func (d *decoder) token() (int, error) {
 // object reads the object that comes next and calls member for each name; member
 // must read the value. It returns the span of the object.
 func (d *decoder) object(member func(key Span) error) (Span, error) {
+	if d.fast {
+		d.q.space()
+		start := d.q.pos
+		err := d.q.object(member)
+		return Span{start, d.q.pos}, err
+	}
 	end, err := d.token()
 	if err != nil {
 		return Span{}, err
@@ -77,6 +109,12 @@ func (d *decoder) object(member func(key Span) error) (Span, error) {
 
 // end fails when anything but white space is left.
 func (d *decoder) end() error {
+	if d.fast {
+		if d.q.space(); d.q.pos < len(d.raw) {
+			return errSlow
+		}
+		return nil
+	}
 	at := int(d.dec.InputOffset())
 	for i, c := range d.raw[at:] {
 		switch c {
