@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"math/bits"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -152,8 +153,12 @@ func (q *quick) array(depth int) bool {
 func (q *quick) text() bool {
 	raw, i := q.raw, q.pos+1
 	for {
-		for i+8 <= len(raw) && plain(binary.LittleEndian.Uint64(raw[i:])) {
-			i += 8
+		for i+8 <= len(raw) {
+			n := plain(binary.LittleEndian.Uint64(raw[i:]))
+			i += n
+			if n < 8 {
+				break
+			}
 		}
 		if i >= len(raw) {
 			return false
@@ -182,13 +187,15 @@ func (q *quick) text() bool {
 	}
 }
 
-// plain tells whether eight bytes are all ASCII from the space on, and neither a
-// quote nor a backslash. Each byte's highest bit collects what speaks against it.
-func plain(x uint64) bool {
+// plain returns how many of eight bytes, from the lowest on, are ASCII from the
+// space on, and neither a quote nor a backslash. Each byte's highest bit collects
+// what speaks against it. A borrow can put it into a byte that is plain, but only
+// above one that is not.
+func plain(x uint64) int {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	quote, slash := x^(ones*'"'), x^(ones*'\\')
 	bad := x | (x - ones*' ') | (quote - ones) | (slash - ones)
-	return bad&high == 0
+	return bits.TrailingZeros64(bad&high) / 8
 }
 
 // escape returns the length of the escape that b begins with, 0 for none. Halves
