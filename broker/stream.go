@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"mime"
 	"net/http"
 	"strings"
 	"sync"
@@ -188,7 +187,7 @@ func listChanged(changes []registry.Change) [][]byte {
 // stream serves GET: the stream on which a session hears of changes.
 func (b *Broker) stream(w *response, r *http.Request) {
 	s, e := b.find(r)
-	if e == nil && !acceptsEvents(r.Header) {
+	if e == nil && !mcp.AcceptsEvents(joined(r.Header, "Accept")) {
 		e = &mcp.Error{
 			Code: mcp.CodeInvalidRequest, Reason: mcp.ReasonInvalidRequest, Status: http.StatusNotAcceptable,
 			Message: "GET opens an event stream: send Accept: text/event-stream",
@@ -259,16 +258,4 @@ func (b *Broker) serveStream(w *response, r *http.Request, s *session.Session, l
 			return
 		}
 	}
-}
-
-func acceptsEvents(h http.Header) bool {
-	for _, v := range h.Values("Accept") {
-		for part := range strings.SplitSeq(v, ",") {
-			t, _, err := mime.ParseMediaType(strings.TrimSpace(part))
-			if err == nil && (t == "text/event-stream" || t == "text/*" || t == "*/*") {
-				return true
-			}
-		}
-	}
-	return false
 }
