@@ -219,10 +219,12 @@ func (b *Broker) refuse(w http.ResponseWriter, r *http.Request, e *mcp.Error, id
 	writeJSON(w, mcp.ClientStatus(r.UserAgent(), e.Status), e.Body(id))
 }
 
-func writeJSON(w http.ResponseWriter, status int, body []byte) {
+func writeJSON(w http.ResponseWriter, status int, body ...[]byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // the client is gone when this fails: nobody to tell
+	for _, part := range body {
+		_, _ = w.Write(part) // the client is gone when this fails: nobody to tell
+	}
 }
 
 // recovery opens the recovery context of a request that Envoy retries here. A

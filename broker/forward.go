@@ -60,7 +60,7 @@ func (b *Broker) recover(w *response, r *http.Request, rec router.Recovery) {
 		return
 	case refused != nil:
 		outcome = refused.Outcome()
-		writeJSON(w, refused.Status, refused.Body)
+		writeJSON(w, refused.Status, refused.Body...)
 		return
 	}
 	body := msg.Body

@@ -46,7 +46,7 @@ func (b *Broker) post(w *response, r *http.Request) {
 		return
 	case refused != nil:
 		b.Metrics.Request(refused.Method, wayReply, refused.Outcome(), 0)
-		writeJSON(w, refused.Status, refused.Body)
+		writeJSON(w, refused.Status, refused.Body...)
 		return
 	}
 	start := time.Now()
@@ -56,7 +56,7 @@ func (b *Broker) post(w *response, r *http.Request) {
 	switch {
 	case d.Way == router.Reply:
 		b.Metrics.Request(d.Method, wayReply, d.Outcome(), took)
-		writeJSON(w, d.Status, d.Body)
+		writeJSON(w, d.Status, d.Body...)
 	case d.Batch != nil: // its messages are counted, one by one
 		b.batch(w, r, &d, req.Body)
 	case request && d.Method == mcp.MethodSetLevel:

@@ -100,7 +100,7 @@ func (f *fixture) serve() {
 	path := filepath.Join(f.t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
 	require.NoError(f.t, err)
-	s := grpc.NewServer(grpc.StreamInterceptor(
+	s := grpc.NewServer(extproc.Codec(), grpc.StreamInterceptor(
 		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 			err := handler(srv, ss)
 			select {

@@ -5,8 +5,6 @@ import (
 	"io"
 	"strconv"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -17,34 +15,30 @@ import (
 // read takes in the request: its headers, its whole body, its trailers. A
 // verdict ends it early.
 func (x *exchange) read() (*router.Decision, error) {
+	in := incoming{header: x.header}
 	for first := true; ; first = false {
-		msg, err := x.stream.Recv()
-		if err != nil {
+		if err := x.stream.RecvMsg(&in); err != nil {
 			return nil, aborted(err)
 		}
-		end := false
-		switch m := msg.Request.(type) {
-		case *extprocv3.ProcessingRequest_RequestHeaders:
-			x.headers(m.RequestHeaders.GetHeaders())
+		switch in.kind {
+		case requestHeaders:
 			if x.length > x.server.BodyLimit { // said beforehand
 				d := x.server.Router.TooLarge(x.req.UserAgent)
 				return &d, nil
 			}
-			end = m.RequestHeaders.GetEndOfStream()
-		case *extprocv3.ProcessingRequest_RequestBody:
-			if verdict := x.body(m.RequestBody.GetBody()); verdict != nil {
+		case requestBody:
+			if verdict := x.body(in.body); verdict != nil {
 				return verdict, nil
 			}
-			end = m.RequestBody.GetEndOfStream()
-		case *extprocv3.ProcessingRequest_RequestTrailers:
-			x.trailers, end = true, true
+		case requestTrailers:
+			x.trailers, in.end = true, true
 		default:
-			return nil, status.Errorf(codes.InvalidArgument, "unexpected message %T: check processing_mode", msg.Request)
+			return nil, status.Errorf(codes.InvalidArgument, "unexpected message, field %d: check processing_mode", in.kind)
 		}
-		if first && msg.GetRequestHeaders() == nil {
+		if first && in.kind != requestHeaders {
 			return nil, status.Error(codes.InvalidArgument, "the first message is not request_headers: check processing_mode")
 		}
-		if end {
+		if in.end {
 			return nil, nil //nolint:nilnil // no verdict and no error: go on
 		}
 	}
@@ -58,46 +52,38 @@ func aborted(err error) error {
 	return err
 }
 
-func (x *exchange) headers(h *corev3.HeaderMap) {
-	for _, kv := range h.GetHeaders() {
-		switch kv.GetKey() {
-		case mcp.HeaderSessionID:
-			x.req.SessionID = value(kv)
-		case mcp.HeaderProtocolVersion:
-			x.req.Version = value(kv)
-		case mcp.HeaderVirtualServer:
-			x.req.VirtualServer = value(kv)
-		case mcp.HeaderName:
-			x.named = true
-		case "content-length":
-			x.length, _ = strconv.ParseInt(value(kv), 10, 64) // Envoy has checked it
-		case "origin":
-			join(&x.req.Origin, value(kv))
-		case "accept":
-			join(&x.req.Accept, value(kv))
-		case "content-type":
-			join(&x.req.ContentType, value(kv))
-		case "user-agent":
-			x.req.UserAgent = value(kv)
-		}
+// header takes in one header of the request.
+func (x *exchange) header(key, value []byte) {
+	switch string(key) {
+	case mcp.HeaderSessionID:
+		x.req.SessionID = string(value)
+	case mcp.HeaderProtocolVersion:
+		x.req.Version = string(value)
+	case mcp.HeaderVirtualServer:
+		x.req.VirtualServer = string(value)
+	case mcp.HeaderName:
+		x.named = true
+	case "content-length":
+		x.length, _ = strconv.ParseInt(string(value), 10, 64) // Envoy has checked it
+	case "origin":
+		join(&x.req.Origin, value)
+	case "accept":
+		join(&x.req.Accept, value)
+	case "content-type":
+		join(&x.req.ContentType, value)
+	case "user-agent":
+		x.req.UserAgent = string(value)
 	}
 }
 
 // join adds the value of a header that may come several times: together they are
 // judged, so that a second one hides nothing.
-func join(all *string, v string) {
-	if *all != "" {
-		v = *all + "," + v
+func join(all *string, v []byte) {
+	if *all == "" {
+		*all = string(v)
+		return
 	}
-	*all = v
-}
-
-// value returns a header's value: Envoy sends raw_value.
-func value(kv *corev3.HeaderValue) string {
-	if raw := kv.GetRawValue(); raw != nil {
-		return string(raw)
-	}
-	return kv.GetValue()
+	*all += "," + string(v)
 }
 
 // body adds a chunk. The first one is kept as it came: most bodies are one.

@@ -5,10 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/grpc/mem"
 
 	"patchbay.dev/internal/mcp"
 	"patchbay.dev/internal/private"
@@ -33,113 +30,113 @@ var removed = mcp.PrivateHeaders
 
 // reply answers from here.
 func (x *exchange) reply(d *router.Decision) error {
-	return x.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ImmediateResponse{
-		ImmediateResponse: &extprocv3.ImmediateResponse{
-			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(d.Status)}, //nolint:gosec // an HTTP status
-			Headers: &extprocv3.HeaderMutation{SetHeaders: []*corev3.HeaderValueOption{set("content-type", "application/json")}},
-			Body:    d.Body,
-		},
-	}})
+	return x.send(immediate(d.Status, d.Body))
 }
 
 // pass lets the request go on unchanged, to the broker.
 func (x *exchange) pass() error {
-	return x.forward(&extprocv3.CommonResponse{}, nil, x.req.Body)
+	return x.forward(headersResponse(nil, nil), x.req.Body)
 }
 
 // direct sends the request to the backend's cluster.
 func (x *exchange) direct(d *router.Decision) error {
+	common := func(b []byte) []byte { // CommonResponse: header_mutation 2, clear_route_cache 5
+		b = message(b, 2, func(b []byte) []byte { return x.mutation(b, &d.Call) })
+		return number(b, 5, 1)
+	}
+	metadata := func(b []byte) []byte {
+		return structField(b, private.Namespace, func(b []byte) []byte { // Value: struct_value 5
+			return message(b, 5, func(b []byte) []byte { return x.metadata(b, d) })
+		})
+	}
+	answer := headersResponse(common, metadata)
+	return x.forward(answer, d.Call.TakeBody(x.req.Body)) // nobody looks at the message any more
+}
+
+// metadata appends what the rest of Envoy learns of a direct call.
+func (x *exchange) metadata(b []byte, d *router.Decision) []byte {
 	call := &d.Call
-	common := &extprocv3.CommonResponse{
-		HeaderMutation:  &extprocv3.HeaderMutation{SetHeaders: x.directHeaders(call), RemoveHeaders: removed},
-		ClearRouteCache: true,
-	}
-	token := x.server.Seal(router.Recovery{Token: d.Session.Token(), Server: call.Server.Config.Name, Principal: x.req.Principal}.Append(nil))
-	fields := map[string]*structpb.Value{
-		private.KeyID:      structpb.NewStringValue(string(x.req.ID())),
-		private.KeyServer:  structpb.NewStringValue(call.Server.Config.Name),
-		private.KeyRecover: structpb.NewStringValue(token),
-	}
+	rec := router.Recovery{Token: d.Session.Token(), Server: call.Server.Config.Name, Principal: x.req.Principal}
+	b = structString(b, private.KeyID, string(x.req.ID()))
+	b = structString(b, private.KeyServer, call.Server.Config.Name)
+	b = structString(b, private.KeyRecover, x.server.Seal(rec.Append(nil)))
 	if call.Backend.Address != "" {
-		fields[private.KeyAddress] = structpb.NewStringValue(call.Backend.Address)
+		b = structString(b, private.KeyAddress, call.Backend.Address)
 	}
 	if d.Method == mcp.MethodToolsCall {
-		fields[private.KeyTool] = structpb.NewStringValue(call.Name)
+		b = structString(b, private.KeyTool, call.Name)
 	}
-	meta := &structpb.Struct{Fields: map[string]*structpb.Value{
-		private.Namespace: structpb.NewStructValue(&structpb.Struct{Fields: fields}),
-	}}
-	return x.forward(common, meta, call.TakeBody(x.req.Body)) // nobody looks at the message any more
+	return b
 }
 
-func (x *exchange) directHeaders(call *router.Call) []*corev3.HeaderValueOption {
-	srv, b := call.Server, call.Backend
-	h := make([]*corev3.HeaderValueOption, 0, 10+len(srv.Config.Headers))
-	h = append(h,
-		set(private.HeaderCluster, srv.Cluster),
-		set(":path", srv.Path),
-		set(":authority", srv.Authority),
-		set("accept", accept),
-		set(mcp.HeaderProtocolVersion, b.Revision))
-	if b.ID != "" {
-		h = append(h, set(mcp.HeaderSessionID, b.ID))
+// mutation appends the HeaderMutation of a direct call: set_headers 1,
+// remove_headers 2.
+func (x *exchange) mutation(b []byte, call *router.Call) []byte {
+	srv, be := call.Server, call.Backend
+	b = setHeader(b, private.HeaderCluster, srv.Cluster)
+	b = setHeader(b, ":path", srv.Path)
+	b = setHeader(b, ":authority", srv.Authority)
+	b = setHeader(b, "accept", accept)
+	b = setHeader(b, mcp.HeaderProtocolVersion, be.Revision)
+	if be.ID != "" {
+		b = setHeader(b, mcp.HeaderSessionID, be.ID)
 	}
 	if lost := srv.Facts.LostStatus; lost != 404 {
-		h = append(h, set(private.HeaderLost, strconv.Itoa(lost)))
+		b = setHeader(b, private.HeaderLost, strconv.Itoa(lost))
 	}
 	if x.named { // some clients send it in the session era too: it must agree
-		h = append(h, set(mcp.HeaderName, mcp.EncodeHeaderValue(call.Name)))
+		b = setHeader(b, mcp.HeaderName, mcp.EncodeHeaderValue(call.Name))
 	}
 	if t := time.Duration(srv.Config.Timeout); t > 0 {
-		h = append(h, set(envoyTimeout, strconv.FormatInt(max(1, t.Milliseconds()), 10)))
+		b = setHeader(b, envoyTimeout, strconv.FormatInt(max(1, t.Milliseconds()), 10))
 	}
 	for name, v := range srv.Config.Headers {
-		h = append(h, set(name, v))
+		b = setHeader(b, name, v)
 	}
-	return h
+	for _, name := range removed {
+		b = text(b, 2, name)
+	}
+	return b
 }
 
-func set(name, value string) *corev3.HeaderValueOption {
-	return &corev3.HeaderValueOption{
-		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
-		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+// headersResponse encodes the answer to the headers: request_headers 1 of a
+// ProcessingResponse (response 1), and dynamic_metadata 8.
+func headersResponse(common, metadata func([]byte) []byte) outgoing {
+	size := 64
+	if metadata != nil {
+		size = 1536
 	}
+	b := message(make([]byte, 0, size), 1, func(b []byte) []byte {
+		if common == nil {
+			return b
+		}
+		return message(b, 1, common)
+	})
+	if metadata != nil {
+		b = message(b, 8, metadata)
+	}
+	return outgoing{mem.SliceBuffer(b)}
 }
 
 // forward answers the headers, then sends the body, then answers the trailers.
-func (x *exchange) forward(common *extprocv3.CommonResponse, meta *structpb.Struct, body []byte) error {
-	err := x.send(&extprocv3.ProcessingResponse{
-		Response:        &extprocv3.ProcessingResponse_RequestHeaders{RequestHeaders: &extprocv3.HeadersResponse{Response: common}},
-		DynamicMetadata: meta,
-	})
+func (x *exchange) forward(headers outgoing, body []byte) error {
+	err := x.send(headers)
 	for err == nil && len(body) > maxChunk {
-		err = x.sendChunk(body[:maxChunk], false)
+		err = x.send(bodyResponse(body[:maxChunk], false))
 		body = body[maxChunk:]
 	}
 	if err == nil {
-		err = x.sendChunk(body, !x.trailers)
+		err = x.send(bodyResponse(body, !x.trailers))
 	}
 	if err == nil && x.trailers {
-		err = x.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestTrailers{
-			RequestTrailers: &extprocv3.TrailersResponse{},
-		}})
+		err = x.send(outgoing{mem.SliceBuffer(message(nil, 5, func(b []byte) []byte { return b }))}) // request_trailers
 	}
 	return err
 }
 
-func (x *exchange) sendChunk(chunk []byte, end bool) error {
-	return x.send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_RequestBody{
-		RequestBody: &extprocv3.BodyResponse{Response: &extprocv3.CommonResponse{
-			BodyMutation: &extprocv3.BodyMutation{Mutation: &extprocv3.BodyMutation_StreamedResponse{
-				StreamedResponse: &extprocv3.StreamedBodyResponse{Body: chunk, EndOfStream: end},
-			}},
-		}},
-	}})
-}
-
-func (x *exchange) send(m *extprocv3.ProcessingResponse) error {
+func (x *exchange) send(m outgoing) error {
 	x.answered = true
-	if err := x.stream.Send(m); err != nil {
+	if err := x.stream.SendMsg(m); err != nil {
 		return fmt.Errorf("to envoy: %w", err)
 	}
 	return nil

@@ -31,10 +31,11 @@ type Decision struct {
 	Way Way
 	// Method is the JSON-RPC method, bounded for metrics (mcp.MethodLabel).
 	Method string
-	// Status and Body are the HTTP answer of a Reply; Err is set when it is an
-	// error of the gateway's own.
+	// Status and Body are the HTTP answer of a Reply, the Body in parts: a list is
+	// one of them, shared by all answers, so they must not be changed. Err is set
+	// when it is an error of the gateway's own.
 	Status int
-	Body   []byte
+	Body   [][]byte
 	Err    *mcp.Error
 	// Session is the caller's session; nil for initialize and before it.
 	Session *session.Session
@@ -80,8 +81,9 @@ func (d *Decision) Outcome() string {
 	return "ok"
 }
 
-func (d *Decision) reply(body []byte) {
-	d.Way, d.Status, d.Body = Reply, http.StatusOK, body
+// reply answers the request with the raw id.
+func (d *Decision) reply(id, result []byte) {
+	d.Way, d.Status, d.Body = Reply, http.StatusOK, mcp.ResultParts(id, result)
 }
 
 // Refuse turns the decision into the error e, for the client that calls itself
@@ -89,5 +91,5 @@ func (d *Decision) reply(body []byte) {
 func (d *Decision) Refuse(e *mcp.Error, userAgent string, id []byte) {
 	d.Way, d.Err = Reply, e
 	d.Status = mcp.ClientStatus(userAgent, e.Status)
-	d.Body = e.Body(id)
+	d.Body = [][]byte{e.Body(id)}
 }

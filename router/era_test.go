@@ -162,7 +162,7 @@ func TestPages(t *testing.T) {
 				NextCursor string
 			}
 		}
-		require.NoError(t, json.Unmarshal(d.Body, &m))
+		require.NoError(t, json.Unmarshal(whole(d), &m))
 		for _, tool := range m.Result.Tools {
 			seen = append(seen, tool.Name)
 		}
@@ -173,7 +173,7 @@ func TestPages(t *testing.T) {
 	assert.Equal(t, []string{"one_add", "one_echo", "two_add", "two_echo"}, seen)
 	d, _ := f.decide(token, request("tools/list", ""))
 	var m struct{ Result struct{ NextCursor string } }
-	require.NoError(t, json.Unmarshal(d.Body, &m))
+	require.NoError(t, json.Unmarshal(whole(d), &m))
 	for method, cursor := range map[string]string{
 		"prompts/list":   m.Result.NextCursor, // another list's
 		"tools/list":     m.Result.NextCursor + "A",

@@ -61,7 +61,7 @@ func TestBeforeTheMessage(t *testing.T) {
 		assert.Equal(t, tc.status, d.Status, name)
 		if tc.status != 200 {
 			assert.Equal(t, -32600, codeOf(t, d), name)
-			assert.NotContains(t, string(d.Body), `"id"`, name)
+			assert.NotContains(t, string(whole(d)), `"id"`, name)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestCursors(t *testing.T) {
 		d, _ := f.decide(token, request("tools/list", params))
 		require.Nil(t, d.Err, "%s", d.Body)
 		var a struct{ Result struct{ NextCursor string } }
-		require.NoError(t, json.Unmarshal(d.Body, &a))
+		require.NoError(t, json.Unmarshal(whole(d), &a))
 		return a.Result.NextCursor
 	}
 	cursor := next("")

@@ -20,7 +20,7 @@ type Seals interface {
 func (rt *Router) list(r *Request, d *Decision, view *registry.View, k registry.Kind) *mcp.Error {
 	cursor := r.Message.Cursor
 	if rt.PageSize == 0 && !cursor.Present() {
-		d.reply(mcp.Result(r.ID(), view.List(k)))
+		d.reply(r.ID(), view.List(k))
 		return nil
 	}
 	var position []byte
@@ -36,7 +36,7 @@ func (rt *Router) list(r *Request, d *Decision, view *registry.View, k registry.
 	if err != nil {
 		return errCursor()
 	}
-	d.reply(mcp.Result(r.ID(), page))
+	d.reply(r.ID(), page)
 	return nil
 }
 

@@ -188,7 +188,7 @@ func (rt *Router) dispatch(r *Request, d *Decision) *mcp.Error {
 	view := rt.Catalog.Snapshot().Full()
 	switch d.Method {
 	case mcp.MethodPing:
-		d.reply(mcp.Result(r.ID(), []byte("{}")))
+		d.reply(r.ID(), []byte("{}"))
 	case mcp.MethodToolsList:
 		return rt.list(r, d, view, registry.Tools)
 	case mcp.MethodPromptsList:

@@ -155,7 +155,7 @@ func (g *gateway) run(ctx context.Context, on endpoints, more ...func(context.Co
 		return err
 	}
 	grp, ctx := errgroup.WithContext(ctx)
-	grp.Go(func() error { return serveGRPC(ctx, on.extproc, g.registerExtProc) })
+	grp.Go(func() error { return serveGRPC(ctx, on.extproc, g.registerExtProc, extproc.Codec()) })
 	grp.Go(func() error { return serveGRPC(ctx, on.xds, g.xds.Register) })
 	grp.Go(func() error { return g.serveBroker(ctx, on.broker) })
 	grp.Go(func() error { return admin.Serve(ctx, on.admin, g.adminHandler()) })

@@ -25,8 +25,8 @@ import (
 )
 
 // serveGRPC serves on l until ctx is done.
-func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar)) error {
-	s := grpc.NewServer(tune.GRPC()...)
+func serveGRPC(ctx context.Context, l net.Listener, register func(grpc.ServiceRegistrar), options ...grpc.ServerOption) error {
+	s := grpc.NewServer(append(tune.GRPC(), options...)...)
 	register(s)
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()

@@ -47,10 +47,21 @@ func TestQuickTokenizer(t *testing.T) {
 	} {
 		assert.Equal(t, quickly, sameAsSlow(t, []byte(text)), "%.200s", text)
 	}
-	// Each special byte at each place of the eight that are looked at together.
-	for i := range 20 {
-		for _, c := range []string{`"`, `\`, "\x1f", "\x00", " ", "\x7f", "\x80", "\xff", "é", `\n`} {
-			sameAsSlow(t, []byte(call(`{"a":"`+strings.Repeat("x", i)+c+strings.Repeat("y", 20)+`"}`)))
+	// Each special byte at each place of those that are looked at together, and
+	// beside another one.
+	specials := []string{`"`, `\`, "\x1f", "\x00", " ", "\x7f", "\x80", "\xff", "é", `\n`, `\u00e9`, "😀", ""}
+	for i := range 150 {
+		for _, c := range specials {
+			for _, d := range specials {
+				sameAsSlow(t, []byte(call(`{"a":"`+strings.Repeat("x", i)+c+d+strings.Repeat("y", 70)+`"}`)))
+			}
+			quickly := sameAsSlow(t, []byte(call(`{"a":"`+strings.Repeat("x", i)+c+`"}`)))
+			switch c {
+			case " ", "\x7f", "é", `\n`, `\u00e9`, "😀", "":
+				assert.True(t, quickly, "%d bytes and %q", i, c)
+			default:
+				assert.False(t, quickly, "%d bytes and %q", i, c)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package mcp
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
 )
@@ -87,13 +88,15 @@ func (e *Error) Body(id []byte) []byte {
 
 // Result renders the JSON-RPC response that carries result, raw, for the
 // request with the raw id.
-func Result(id, result []byte) []byte {
+func Result(id, result []byte) []byte { return bytes.Join(ResultParts(id, result), nil) }
+
+// ResultParts is Result in parts, one of which is result as it is: a list is not
+// copied for each answer.
+func ResultParts(id, result []byte) [][]byte {
 	const open, middle, end = `{"jsonrpc":"2.0","id":`, `,"result":`, `}`
-	// A byte too few would copy a whole list again.
-	b := make([]byte, 0, len(open)+len(id)+len(middle)+len(result)+len(end))
-	b = append(b, open...)
-	b = append(b, id...)
-	b = append(b, middle...)
-	b = append(b, result...)
-	return append(b, end...)
+	b := make([]byte, 0, len(open)+len(id)+len(middle)+len(end))
+	b = append(append(append(b, open...), id...), middle...)
+	head := len(b)
+	b = append(b, end...)
+	return [][]byte{b[:head:head], result, b[head:]}
 }
