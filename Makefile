@@ -52,6 +52,11 @@ bench: build envoy ## measure the gateway through Envoy, into docs/benchmarks.md
 	go build -o bin/bench ./bench
 	ENVOY_BIN='$(ENVOY_BIN)' bin/bench $(if $(filter quick,$(BENCH)),-rounds 3 -micro=false,-out docs/benchmarks.md) $(ARGS)
 
+.PHONY: bench-streams
+bench-streams: build envoy ## measure 10,000 idle GET streams, into docs/benchmarks-streams.md (1.5 minutes; flags: ARGS="-streams 1000")
+	go build -o bin/bench ./bench
+	ENVOY_BIN='$(ENVOY_BIN)' bin/bench streams $(if $(ARGS),$(ARGS),-out docs/benchmarks-streams.md)
+
 # The packages that have benchmarks.
 BENCHED = $(shell grep -rl --include='*_test.go' '^func Benchmark' . | xargs -n 1 dirname | sort -u)
 

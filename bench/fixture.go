@@ -24,18 +24,31 @@ const revision = "2025-11-25"
 // and it answers a call with the checksum of its arguments, so that the load
 // generator sees that they arrived whole.
 type fixture struct {
-	list []byte // the result of tools/list
+	notifies bool   // whether it offers a GET stream and tells changes on it
+	greeting string // with which the stream begins
 
-	mu       sync.RWMutex
-	sessions map[string]bool
+	mu        sync.RWMutex
+	tools     int                   // guarded by mu
+	list      []byte                // guarded by mu: the result of tools/list
+	sessions  map[string]bool       // guarded by mu
+	listeners map[net.Conn]struct{} // guarded by mu: GET streams
 }
 
 func newFixture(tools int) (*fixture, error) {
+	f := &fixture{sessions: map[string]bool{}, listeners: map[net.Conn]struct{}{}}
+	return f, f.offer(tools)
+}
+
+// offer makes the list of so many tools.
+func (f *fixture) offer(tools int) error {
 	list, err := json.Marshal(map[string]any{"tools": toolDefinitions(tools)})
 	if err != nil {
-		return nil, fmt.Errorf("tools: %w", err)
+		return fmt.Errorf("tools: %w", err)
 	}
-	return &fixture{list: list, sessions: map[string]bool{}}, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tools, f.list = tools, list
+	return nil
 }
 
 // toolDefinitions makes n tools of the size that real servers' tools have,
@@ -97,6 +110,10 @@ func (f *fixture) connection(ctx context.Context, conn net.Conn) {
 	var m message
 	var out []byte
 	for m.read(r) == nil {
+		if f.notifies && bytes.HasPrefix(m.start, []byte("GET ")) {
+			f.listen(conn)
+			return
+		}
 		out = f.answer(out[:0], &m)
 		if _, err := conn.Write(out); err != nil {
 			return
@@ -114,12 +131,15 @@ func (f *fixture) answer(dst []byte, m *message) []byte {
 	}
 	method, id := peek(m.body)
 	if method == "initialize" {
-		session := f.open()
+		session, changes := f.open(), ""
+		if f.notifies {
+			changes = `"listChanged":true`
+		}
 		return appendResponse(dst, "200 OK", "Mcp-Session-Id: "+session+"\r\n", id,
-			[]byte(`{"protocolVersion":"`+revision+`","capabilities":{"tools":{}},"serverInfo":{"name":"fixture","version":"1"}}`))
+			[]byte(`{"protocolVersion":"`+revision+`","capabilities":{"tools":{`+changes+`}},"serverInfo":{"name":"fixture","version":"1"}}`))
 	}
 	f.mu.RLock()
-	known := f.sessions[string(m.sessionID)]
+	known, list := f.sessions[string(m.sessionID)], f.list
 	f.mu.RUnlock()
 	switch {
 	case !known:
@@ -127,7 +147,7 @@ func (f *fixture) answer(dst []byte, m *message) []byte {
 	case id == nil:
 		return appendResponse(dst, "202 Accepted", "", nil, nil)
 	case method == "tools/list":
-		return appendResponse(dst, "200 OK", "", id, f.list)
+		return appendResponse(dst, "200 OK", "", id, list)
 	case method == "tools/call":
 		return appendResponse(dst, "200 OK", "", id, callResult(m.body))
 	}
@@ -192,22 +212,29 @@ func appendResponse(dst []byte, status, header string, id, result []byte) []byte
 }
 
 // runFixture is the fixture's process: it prints its address and ends with in.
-func runFixture(ctx context.Context, tools int, in io.Reader, out io.Writer) error {
+// Each line of in adds a tool and is answered with a line.
+func runFixture(ctx context.Context, tools int, notifies bool, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f, err := newFixture(tools)
 	if err != nil {
 		return err
 	}
+	f.notifies = notifies
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("fixture: %w", err)
 	}
-	go func() {
-		_, _ = io.Copy(io.Discard, in)
-		cancel()
-	}()
 	fmt.Fprintln(out, l.Addr())
+	go func() {
+		defer cancel()
+		for lines := bufio.NewScanner(in); lines.Scan(); {
+			if f.change() != nil {
+				return
+			}
+			fmt.Fprintln(out, "changed")
+		}
+	}()
 	return f.serve(ctx, l)
 }

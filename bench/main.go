@@ -46,12 +46,14 @@ func main() {
 
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	switch {
-	case len(args) == 2 && args[0] == "fixture":
+	case len(args) > 0 && args[0] == "streams":
+		return runStreams(ctx, args[1:], out)
+	case len(args) >= 2 && args[0] == "fixture":
 		tools, err := strconv.Atoi(args[1])
 		if err != nil {
 			return fmt.Errorf("fixture: %w", err)
 		}
-		return runFixture(ctx, tools, in, out)
+		return runFixture(ctx, tools, len(args) == 3 && args[2] == "notifies", in, out)
 	case len(args) == 1 && args[0] == "null":
 		return runNull(ctx, in, out)
 	}

@@ -30,6 +30,7 @@ var microBenchmarks = []struct {
 type figure struct {
 	title, bench, unit string
 	value, limit       float64
+	text               string // instead of the value, where not empty
 }
 
 // runMicro runs the Go benchmarks and fills in their figures.

@@ -49,7 +49,7 @@ func (r *report) write(w io.Writer) error {
 	b.WriteString("\n## Ratios of CPU per request\n\n")
 	r.ratios(&b)
 	b.WriteString("\n## Single figures\n\n")
-	r.single(&b)
+	writeFigures(&b, r.figures)
 	_, err := io.WriteString(w, b.String())
 	return err //nolint:wrapcheck // the caller names the file
 }
@@ -118,10 +118,10 @@ func ratioOf(a, b []sample) ratio {
 
 func (r ratio) String() string { return fmt.Sprintf("%.2f (%.2f-%.2f)", r.minima, r.low, r.high) }
 
-func (r *report) single(w io.Writer) {
+func writeFigures(w io.Writer, figures []figure) {
 	t := newTable(w, "figure", "value", "unit", "limit", "")
-	for _, f := range r.figures {
-		t.row(f.title, number(f.value), f.unit, number(f.limit), verdict(f.value, f.limit))
+	for _, f := range figures {
+		t.row(f.title, cmp.Or(f.text, number(f.value)), f.unit, number(f.limit), verdict(f.value, f.limit))
 	}
 	t.flush()
 }

@@ -75,7 +75,7 @@ func (s *stage) start(name string, env []string, path string, args ...string) (*
 
 func (s *stage) add(sh *shape) { s.shapes = append([]*shape{sh}, s.shapes...) }
 
-// sockets are where a shape's Envoy finds its servers.
+// sockets are where a shape's Envoy finds its servers: paths, or host:port.
 type sockets struct{ extproc, broker, xds string }
 
 func (s *stage) sockets(name string) sockets {
@@ -88,7 +88,11 @@ func (s *stage) file(name, extension string) string {
 }
 
 func (a *sockets) flags() []string {
-	return []string{"--extproc=unix://" + a.extproc, "--broker=unix://" + a.broker, "--xds=unix://" + a.xds}
+	broker := a.broker
+	if strings.HasPrefix(broker, "/") {
+		broker = "unix://" + broker
+	}
+	return []string{"--extproc=unix://" + a.extproc, "--broker=" + broker, "--xds=unix://" + a.xds}
 }
 
 // configure writes a gateway's configuration and the bootstrap that it renders
