@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"patchbay.dev/internal/mcp"
@@ -39,8 +38,7 @@ type hub struct {
 
 // listener is one GET stream.
 type listener struct {
-	queue chan []byte   // whole SSE events
-	bytes atomic.Int64  // of what is queued
+	queue queue         // whole SSE events; only holders of the hub's mu add to it
 	gone  chan struct{} // closed by the hub: the stream is to end
 	log   eventLog      // guarded by the hub's mu
 }
@@ -65,7 +63,7 @@ func (h *hub) len() int {
 }
 
 func (h *hub) add(id session.ID) *listener {
-	l := &listener{queue: make(chan []byte, streamQueue), gone: make(chan struct{}), log: newEventLog()}
+	l := &listener{queue: newQueue(), gone: make(chan struct{}), log: newEventLog()}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := append(h.sessions[id], l)
@@ -125,11 +123,8 @@ func (h *hub) changed(ev registry.Event) {
 func (h *hub) sendLocked(id session.ID, e []byte) bool {
 	for all := h.sessions[id]; len(all) > 0; all = h.sessions[id] {
 		l := all[len(all)-1]
-		// Only this lock's holder adds to the queue. One event may be of any size.
-		if n := len(l.queue); n < cap(l.queue) && (n == 0 || l.bytes.Load() < queueBytes) {
-			stamped := l.log.stamp(e)
-			l.bytes.Add(int64(len(stamped)))
-			l.queue <- stamped
+		if l.queue.room() {
+			l.queue.put(l.log.stamp(e))
 			return true
 		}
 		h.removeLocked(id, l)
@@ -247,8 +242,8 @@ func (b *Broker) serveStream(w *response, r *http.Request, s *session.Session, l
 			return
 		case <-l.gone:
 			return
-		case msg = <-l.queue:
-			l.bytes.Add(-int64(len(msg)))
+		case <-l.queue.ready:
+			msg = l.queue.take()
 		case <-tick.C:
 		}
 		if w.push(msg) != nil {
