@@ -193,14 +193,18 @@ func blocks(raw []byte, i int) (int, bool) {
 		at, todo := 0, specials(raw[i:i+64])
 		for todo != 0 {
 			at = bits.TrailingZeros64(todo)
-			if raw[i+at] == '"' {
+			switch c := raw[i+at]; {
+			case c == '\\' && i+at+1 < len(raw) && escapes[raw[i+at+1]]: // most
+				at += 2
+			case c == '"':
 				return i + at, true
+			default:
+				n := special(raw, i+at)
+				if n == 0 {
+					return i + at, false
+				}
+				at += n
 			}
-			n := special(raw, i+at)
-			if n == 0 {
-				return i + at, false
-			}
-			at += n
 			todo &= ^uint64(0) << at // none are left when the last one leads out of the block
 		}
 		i += max(64, at)
@@ -220,18 +224,21 @@ func plain(x uint64) int {
 	return bits.TrailingZeros64(bad&high) / 8
 }
 
-// specials returns a bit for each of 64 bytes that is not plain. Here every byte
-// counts, so sums are made of the lower seven bits alone: none carries.
-func specials(block []byte) (mask uint64) {
-	_ = block[63]
-	for i := 0; i < 64; i += 8 {
-		x := binary.LittleEndian.Uint64(block[i:])
-		low := x &^ high
-		good := (low + ones*(0x80-' ')) & (low ^ ones*'"' + (high - ones)) & (low ^ ones*'\\' + (high - ones)) &^ x
-		// The multiplication gathers the bytes' highest bits.
-		mask |= (^good & high >> 7) * 0x0102040810204080 >> 56 << i
-	}
-	return mask
+// specials returns a bit for each of 64 bytes that is not plain.
+func specials(b []byte) uint64 {
+	b = b[:64:64]
+	return special8(b) | special8(b[8:])<<8 | special8(b[16:])<<16 | special8(b[24:])<<24 |
+		special8(b[32:])<<32 | special8(b[40:])<<40 | special8(b[48:])<<48 | special8(b[56:])<<56
+}
+
+// special8 is specials for eight bytes. Here every byte counts, so sums are made
+// of the lower seven bits alone: none carries.
+func special8(b []byte) uint64 {
+	x := binary.LittleEndian.Uint64(b)
+	low := x &^ high
+	good := (low + ones*(0x80-' ')) & (low ^ ones*'"' + (high - ones)) & (low ^ ones*'\\' + (high - ones)) &^ x
+	// The multiplication gathers the bytes' highest bits.
+	return (^good & high >> 7) * 0x0102040810204080 >> 56
 }
 
 // special returns the length of the character that begins at raw[i], which is not
