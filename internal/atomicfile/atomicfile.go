@@ -1,6 +1,7 @@
-// Package atomicfile replaces files so that a reader, or a start after a crash,
-// finds the old content or the new one, whole. It keeps no state; writers of the
-// same name may run at the same time, and the last one wins.
+// Package atomicfile makes and replaces files so that a reader, or a start after
+// a crash, finds the old content or the new one, whole. It keeps no state; writers
+// of the same name may run at the same time: the last Write wins, and the first
+// Create.
 package atomicfile
 
 import (
@@ -17,17 +18,36 @@ const infix = ".tmp-"
 // Write makes data, durably, the content of the file at path, mode 0600, whose
 // directory must exist.
 func Write(path string, data []byte) error {
-	if err := replace(path, data); err != nil {
+	if err := put(path, data, os.Rename); err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return nil
 }
 
+// Create is Write where nothing has that name yet; else it changes nothing, and
+// the error is an [fs.ErrExist].
+func Create(path string, data []byte) error {
+	// A link, unlike a rename, never takes the place of another process's file.
+	if err := put(path, data, link); err != nil {
+		return fmt.Errorf("creating %s: %w", path, err)
+	}
+	return nil
+}
+
+func link(from, to string) error {
+	if err := os.Link(from, to); err != nil {
+		return err
+	}
+	return os.Remove(from) // the name only
+}
+
 // Temporary tells whether a file of this name is, or was before a crash, on its
-// way to be renamed by Write.
+// way to get its name by Write or Create.
 func Temporary(name string) bool { return strings.Contains(name, infix) }
 
-func replace(path string, data []byte) error {
+// put writes a file of another name and gives it the name path by move, which
+// leaves the other name where it fails.
+func put(path string, data []byte, move func(from, to string) error) error {
 	dir := filepath.Dir(path)
 	f, err := os.CreateTemp(dir, filepath.Base(path)+infix+"*") // O_EXCL, 0600
 	if err != nil {
@@ -39,7 +59,7 @@ func replace(path string, data []byte) error {
 	}
 	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = move(f.Name(), path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))

@@ -42,16 +42,17 @@ var allowed = map[string][]string{
 	"internal/private":    {},
 	"internal/mcp":        {"internal/jsonrpc"},
 	"internal/config":     {},
-	"internal/session":    {},
-	"internal/metrics":    {},
-	"internal/calls":      {},
-	"internal/demo":       {},
-	"internal/deps":       {},
-	"internal/tune":       {},
-	"internal/mcptest":    {"internal/mcp"},
-	"internal/admin":      {"registry", "internal/config"},
-	"internal/reload":     {"internal/config"},
-	"internal/upstream":   {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private", "internal/sse"},
+	// internal/session: keys and ended sessions are files, replaced or made whole.
+	"internal/session":  {"internal/atomicfile"},
+	"internal/metrics":  {},
+	"internal/calls":    {},
+	"internal/demo":     {},
+	"internal/deps":     {},
+	"internal/tune":     {},
+	"internal/mcptest":  {"internal/mcp"},
+	"internal/admin":    {"registry", "internal/config"},
+	"internal/reload":   {"internal/config"},
+	"internal/upstream": {"registry", "internal/config", "internal/mcp", "internal/jsonrpc", "internal/private", "internal/sse"},
 }
 
 // testOnly are packages that only tests may import.

@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"patchbay.dev/internal/atomicfile"
 )
 
 // Limits of a key file.
@@ -96,10 +98,9 @@ func parseKeys(path string, data []byte) ([][32]byte, error) {
 }
 
 // createKeyFile makes the file with one random key, unless somebody else was
-// faster. A link, unlike a rename, never replaces another process's file.
+// faster.
 func createKeyFile(path string) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	var secret [32]byte
@@ -107,42 +108,8 @@ func createKeyFile(path string) error {
 		return err
 	}
 	text := keyFileHeader + base64.StdEncoding.EncodeToString(secret[:]) + "\n"
-	tmp, err := writeTemp(path, []byte(text))
-	if err != nil {
+	if err := atomicfile.Create(path, []byte(text)); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	defer os.Remove(tmp) //nolint:errcheck // a left-over name of the same file
-	if err := os.Link(tmp, path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return syncDir(dir)
-}
-
-// writeTemp writes data, durably, to a new file beside path, mode 0600, and
-// returns its name.
-func writeTemp(path string, data []byte) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*") // O_EXCL, 0600
-	if err != nil {
-		return "", err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return "", errors.Join(err, os.Remove(f.Name()))
-	}
-	return f.Name(), nil
-}
-
-// syncDir makes new names in dir durable.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return nil
 }

@@ -8,8 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
+
+	"patchbay.dev/internal/atomicfile"
 )
 
 // alone calls f while no other process uses the file. A file of its own carries
@@ -112,7 +113,11 @@ func (t *Tombstones) rewriteLocked() error {
 	}
 	_ = w.Flush()
 	t.mu.RUnlock()
-	f, err := replaceFile(t.path, text.Bytes())
+	err := atomicfile.Write(t.path, text.Bytes())
+	var f *os.File
+	if err == nil {
+		f, err = os.OpenFile(t.path, os.O_RDWR|os.O_APPEND, 0)
+	}
 	if err != nil {
 		return fmt.Errorf("write the ended sessions: %w", err)
 	}
@@ -121,19 +126,4 @@ func (t *Tombstones) rewriteLocked() error {
 	}
 	t.file, t.lines, t.torn = f, lines, false
 	return nil
-}
-
-// replaceFile puts data, durably, in the place of the file and opens it.
-func replaceFile(path string, data []byte) (*os.File, error) {
-	tmp, err := writeTemp(path, data)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return nil, errors.Join(err, os.Remove(tmp))
-	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
-		return nil, err
-	}
-	return os.OpenFile(path, os.O_RDWR|os.O_APPEND, 0)
 }
