@@ -4,7 +4,8 @@
 // runs with the same ones as the gateway.
 //
 // Flow: main calls Process once, before it starts anything, and GRPC for each
-// server. The package keeps no state of its own.
+// server. From then on the garbage collector is paced by what lives (garbage.go),
+// on the runtime's goroutine for finalizers; the package keeps no other state.
 package tune
 
 import (
@@ -23,7 +24,8 @@ const (
 	// gcPercent is how much the heap may grow, in percent of what lives, before
 	// it is collected. What lives is small (a catalog, 2 KB a session) and each
 	// request makes much garbage: against Go's 100, 400 saves a tenth of the
-	// process's CPU per call and a fifth per list; 800 saved no more.
+	// process's CPU per call and a fifth per list; 800 saved no more. It goes
+	// down when more lives: see headroom.
 	gcPercent = 400
 
 	// memoryLimit is where the collector begins to work harder, in bytes: the
@@ -47,6 +49,7 @@ var poolSizes = []uint8{8, 12, 14, 15, 16, 17, 18, 20}
 func Process() error {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
+		pace()
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memoryLimit)
