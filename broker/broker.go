@@ -87,6 +87,10 @@ type Options struct {
 	// AskTimeout is how long a backend's request waits for its client's answer;
 	// 0 is 10 minutes: a person may have to read and decide.
 	AskTimeout time.Duration
+	// DetachTime is how long a call goes on whose client has left in the middle
+	// of its event stream and does not come back for it; 0 is 5 minutes. The
+	// server's own timeout bounds it too.
+	DetachTime time.Duration
 	// Version is what initialize says of the gateway.
 	Version string
 	Metrics Metrics
@@ -98,6 +102,7 @@ type Options struct {
 type Broker struct {
 	Options
 	hub     *hub
+	streams *callStreams
 	rescues rescues
 	asks    asks
 	feeds   feeds
@@ -123,7 +128,10 @@ func New(o Options) *Broker {
 	if o.AskTimeout <= 0 {
 		o.AskTimeout = askTimeout
 	}
-	b := &Broker{Options: o}
+	if o.DetachTime <= 0 {
+		o.DetachTime = detachTime
+	}
+	b := &Broker{Options: o, streams: newCallStreams(o.DetachTime)}
 	b.hub = newHub(o.Metrics.StreamDropped, b.feeds.stop)
 	b.asks.seal = func(plain []byte) string { return o.Seals.Seal(session.PurposeRequest, plain) }
 	b.ctx, b.cancel = context.WithCancel(context.Background())
@@ -131,11 +139,13 @@ func New(o Options) *Broker {
 	return b
 }
 
-// Close ends all GET streams: they would hold up an orderly shutdown for ever. It
-// waits for what runs in the background.
+// Close ends all GET streams: they would hold up an orderly shutdown for ever.
+// Calls that go on without their client are given up. It waits for what runs in
+// the background.
 func (b *Broker) Close() {
 	b.unsub()
 	b.cancel()
+	b.streams.close()
 	b.background.Wait()
 }
 

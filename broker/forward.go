@@ -37,6 +37,9 @@ type exchange struct {
 	id      []byte // the raw JSON-RPC id; nil when it is not known
 	tool    string // the tool's own name, where the call is one to a tool
 	cut     bool   // the answer has begun and cannot be ended properly
+
+	giveUp context.CancelFunc // ends the call
+	stay   func() bool        // lets the call go on when its client leaves; false: it has left
 }
 
 func (b *Broker) exchange(
@@ -104,7 +107,10 @@ func (x *exchange) carry(way string) string {
 // run carries the call out and returns its outcome.
 func (x *exchange) run() string {
 	defer x.session.Hold()()
-	ctx := x.r.Context()
+	ctx, giveUp := context.WithCancel(context.WithoutCancel(x.r.Context()))
+	defer giveUp()
+	x.giveUp, x.stay = giveUp, context.AfterFunc(x.r.Context(), giveUp)
+	defer x.stay()
 	if t := time.Duration(x.server.Config.Timeout); t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t)

@@ -69,7 +69,10 @@ func start(t *testing.T, o options) *gateway {
 		PingEvery: time.Minute, PingTimeout: time.Second, BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond,
 	})
 	g.keys = session.NewKeyring([32]byte{1})
-	g.table = session.NewTable(session.Options{Keys: g.keys, Now: o.now, CloseBackend: g.closeBackend})
+	g.table = session.NewTable(session.Options{
+		Keys: g.keys, Now: o.now, CloseBackend: g.closeBackend,
+		Forgotten: func(id session.ID) { g.broker.Forgotten(id) },
+	})
 	rt := &router.Router{Sessions: g.table, Catalog: g.registry, BodyLimit: bodyLimit}
 	m := metrics.New(g.gatherer, metrics.Gauges{
 		Sessions: g.table.Len,

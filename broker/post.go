@@ -166,6 +166,9 @@ func (b *Broker) notify(d *router.Decision, req *router.Request) {
 			b.tell(client, server, ref(backend), req.Body)
 		}
 	}
+	if m := &req.Message; d.Method == mcp.NotificationCancelled && m.RequestID.Present() {
+		b.streams.cancel(d.Session.Claims().ID, m.RequestID.Of(req.Body))
+	}
 }
 
 // tell delivers a notification to a backend on a goroutine of its own: nobody

@@ -12,7 +12,6 @@ import (
 
 	"patchbay.dev/internal/jsonrpc"
 	"patchbay.dev/internal/mcp"
-	"patchbay.dev/internal/sse"
 )
 
 const (
@@ -96,43 +95,6 @@ func (x *exchange) relayRest(ctx context.Context, body io.Reader) string {
 	}
 }
 
-// relayEvents passes on an event stream, event by event, and tells in the stream
-// when it ends without the answer.
-func (x *exchange) relayEvents(ctx context.Context, resp *http.Response) string {
-	copyHeader(x.w.Header(), resp.Header)
-	x.w.Header().Set("X-Accel-Buffering", "no")
-	x.w.WriteHeader(http.StatusOK)
-	if x.w.push(nil) != nil {
-		return clientGone
-	}
-	src := &source{b: x.b, session: x.session, server: x.server.Config.Name, client: x.client, to: ref(x.backend), owner: x}
-	defer x.b.abandon(x)
-	events := sse.NewReader(resp.Body, maxEvent)
-	answered, resumable := false, false
-	for {
-		e, err := events.Next()
-		if err != nil {
-			if answered || resumable && errors.Is(err, io.EOF) {
-				// A backend that gave an event id and closed in good order
-				// expects the client to come back for the rest (2025-11-25,
-				// Transports, "Sending Messages to the Server").
-				return "ok"
-			}
-			return x.endStream(ctx, err)
-		}
-		switch {
-		case x.answers(e.Data):
-			answered = true
-		case isResponse(e.Data):
-			continue // to another call: this backend has no say in it
-		}
-		resumable = resumable || e.ID != ""
-		if raw := src.event(&e); raw != nil && x.w.push(raw) != nil {
-			return clientGone
-		}
-	}
-}
-
 func isResponse(data []byte) bool {
 	var m jsonrpc.Message
 	return len(data) > 0 && jsonrpc.Scan(data, &m) == nil && m.Kind == jsonrpc.Response
@@ -156,23 +118,6 @@ func sameID(a, b []byte) bool {
 	}
 	var s, t string
 	return json.Unmarshal(a, &s) == nil && json.Unmarshal(b, &t) == nil && s == t
-}
-
-// endStream ends a stream that broke off with the error, as its last event.
-func (x *exchange) endStream(ctx context.Context, cause error) string {
-	if x.r.Context().Err() != nil {
-		return clientGone
-	}
-	var e *mcp.Error
-	if errors.Is(cause, sse.ErrTooLarge) {
-		e = x.broken("sent an event over the size limit")
-	} else {
-		e = x.cutOff(ctx)
-	}
-	if x.id != nil && x.w.push(errorEvent(e, x.id)) != nil {
-		return clientGone
-	}
-	return string(e.Reason)
 }
 
 // errorEvent is the error as an event that answers the request with the raw id.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -45,14 +46,21 @@ func sse(raw string, cut bool) mcptest.Handler {
 
 const call = `{"jsonrpc":"2.0","id":"c\u0031","method":"tools/call","params":{"name":"s_echo"}}`
 
-// D9, D10: what a server streams arrives as the same bytes.
+// ownFields are what the gateway adds to a stream of 2025-11-25: an id for each
+// event, and the priming event.
+var ownFields = regexp.MustCompile(`^id: pb-call-[0-9a-f]{16}-0-\S*\ndata:\n\n|(?m)^id: pb-call-\S+\n`)
+
+// theirs returns a stream without what the gateway adds.
+func theirs(body []byte) string { return ownFields.ReplaceAllString(string(body), "") }
+
+// D9, D10: what a server streams arrives as the same bytes, but for the ids.
 func TestEventStreamIsPassedByteForByte(t *testing.T) {
 	raw := ": hello\n\nid: 1\nretry: 10\ndata:\n\n" +
 		"event: message\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\r\ndata:  \"params\":{\"x\":9007199254740993}}\r\n\r\n" +
 		"data: {\"jsonrpc\":\"2.0\",\"id\":\"c1\",\"result\":{\"content\":[],\"_\":1.0,\"z\":\"\\u00e9\"}}\n\n: bye\n\n"
 	g, _ := lone(t, sse(raw, false))
 	a := g.client().Post(call)
-	assert.Equal(t, raw, string(a.Body))
+	assert.Equal(t, strings.Replace(raw, "id: 1\n", "", 1), theirs(a.Body))
 	assert.Equal(t, "no", a.Header.Get("X-Accel-Buffering"))
 	g.counted(mcp.MethodToolsCall, "broker", "ok")
 }
@@ -77,7 +85,7 @@ func TestEventStreamThatBreaksOffEndsWithAnError(t *testing.T) {
 			a := g.client().Post(call)
 			assert.Equal(t, http.StatusOK, a.Status)
 			require.NoError(t, a.Err, "the stream ends properly")
-			assert.True(t, strings.HasPrefix(string(a.Body), tc.kept+"event: message\n"), "%.300s", a.Body)
+			assert.True(t, strings.HasPrefix(theirs(a.Body), tc.kept+"event: message\n"), "%.300s", a.Body)
 			assert.Equal(t, `"c\u0031"`, string(a.ID()), "the id as the client wrote it")
 			assert.Equal(t, mcp.CodeInternal, a.Code())
 			assert.Contains(t, a.ErrorMessage(), `server "s" `)
@@ -91,7 +99,7 @@ func TestEventStreamThatBreaksOffAfterTheAnswerIsWhole(t *testing.T) {
 	raw := "data: {\"jsonrpc\":\"2.0\",\"id\":\"c1\",\"result\":{}}\n\n"
 	g, _ := lone(t, sse(raw, true))
 	a := g.client().Post(call)
-	assert.Equal(t, raw, string(a.Body))
+	assert.Equal(t, raw, theirs(a.Body))
 	g.counted(mcp.MethodToolsCall, "broker", "ok")
 }
 
@@ -186,16 +194,13 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// A disconnect is no cancellation (2025-11-25, Transports), but the backend's
+// A disconnect is no cancellation (2025-11-25, Transports). But where no stream
+// has begun the client has nothing to come back with, and the backend's
 // connection goes too, as it would without a gateway between.
 func TestClientThatLeaves(t *testing.T) {
 	for name, begin := range map[string]func(http.ResponseWriter){
 		"before the answer": nil,
 		"in the JSON":       func(w http.ResponseWriter) { _, _ = io.WriteString(w, `{"jsonrpc"`) },
-		"in the stream": func(w http.ResponseWriter) {
-			w.Header().Set("Content-Type", "text/event-stream")
-			_, _ = io.WriteString(w, ": a\n\n")
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			left := make(chan struct{})

@@ -194,6 +194,10 @@ func (b *Broker) stream(w *response, r *http.Request) {
 	}
 	defer s.Hold()()
 	last := r.Header.Get(mcp.HeaderLastEventID)
+	if at, ok := parseCallEvent(last); ok {
+		b.resumeCall(w, r, s, at)
+		return
+	}
 	if last != "" && !strings.HasPrefix(last, eventPrefix) {
 		b.resumeAtBackend(w, r, s, last)
 		return

@@ -211,6 +211,7 @@ func subscribeError(server string, err error) *mcp.Error {
 func (b *Broker) Forgotten(id session.ID) {
 	b.asks.drop(nil, id)
 	b.hub.forget(id)
+	b.streams.forget(id)
 	last := b.subscriptions.forget(id)
 	if len(last) == 0 {
 		return

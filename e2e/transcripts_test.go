@@ -360,18 +360,21 @@ func renderJSON(body []byte) string {
 	return out.String()
 }
 
-// renderEvents writes a stream without its comments; the ids of events are the
-// sender's own.
+// renderEvents writes a stream without its comments, its ids and the events that
+// bring only an id: who speaks on the last leg writes them, on the broker's way
+// the gateway and on the direct one the server.
 func renderEvents(body []byte) string {
-	var out strings.Builder
+	var out, event strings.Builder
 	for line := range strings.Lines(string(body)) {
-		switch {
-		case strings.HasPrefix(line, ":"):
-		case strings.HasPrefix(line, "id:"):
-			out.WriteString("id: $event\n")
-		default:
-			out.WriteString(line)
+		if !strings.HasPrefix(line, ":") && !strings.HasPrefix(line, "id:") {
+			event.WriteString(line)
+		}
+		if strings.TrimRight(line, "\r\n") == "" {
+			if strings.TrimSpace(event.String()) != "data:" {
+				out.WriteString(event.String())
+			}
+			event.Reset()
 		}
 	}
-	return out.String()
+	return out.String() + event.String()
 }
