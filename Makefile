@@ -48,7 +48,7 @@ test: tools ## go vet and all tests with the race detector (some packages: PKG=.
 	ENVOY_BIN='$(ENVOY_BIN)' PATCHBAY_PYTHON='$(PY)/bin/python' PATCHBAY_PYTHON2='$(PY2)/bin/python' go test $(RACE) $(ARGS) $(or $(PKG),./...)
 
 .PHONY: bench
-bench: build envoy ## measure the gateway through Envoy, into docs/benchmarks.md (8 minutes; BENCH=quick: 1 minute, not written)
+bench: build envoy ## measure the gateway through Envoy, into docs/benchmarks.md (11 minutes; BENCH=quick: 1 minute, not written)
 	go build -o bin/bench ./bench
 	ENVOY_BIN='$(ENVOY_BIN)' bin/bench $(if $(filter quick,$(BENCH)),-rounds 3 -micro=false,-out docs/benchmarks.md) $(ARGS)
 

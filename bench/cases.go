@@ -18,6 +18,8 @@ type benchCase struct {
 	title string
 	body  []byte // with the placeholder of the id in it
 	tools int    // how many tools a list must hold; 0 is a call
+	// events: the answer comes as an event stream.
+	events bool
 	// limit is the most CPU per request in units of the null server's; 0 is
 	// none.
 	limit float64
@@ -31,8 +33,11 @@ const limitWithLog = 1.35
 const placeholder = 100_000_000
 
 // toolName is the fixture's first tool; the gateway puts the server's name
-// before it.
-const toolName = "echo"
+// before it. The second one answers the same in an event stream.
+const (
+	toolName       = "echo"
+	eventsToolName = "echo_events"
+)
 
 func callCase(argument int) benchCase {
 	size := fmt.Sprintf("%d B", argument)
@@ -75,8 +80,24 @@ type expected struct{ before, after []byte }
 
 var errAnswer = errors.New("wrong answer")
 
+// message returns the JSON text of an answer: all of it, or what the last event
+// carries. The gateway may give events ids, which differ each time.
+func (c *benchCase) message(answer []byte) []byte {
+	const field = "data: "
+	if !c.events {
+		return answer
+	}
+	at := bytes.LastIndex(answer, []byte(field+"{"))
+	if at < 0 {
+		return nil
+	}
+	line, _, _ := bytes.Cut(answer[at+len(field):], []byte("\n"))
+	return line
+}
+
 // learn checks the answer to the request with the given id by its meaning.
 func (c *benchCase) learn(answer []byte, id int64) (expected, error) {
+	answer = c.message(answer)
 	var a struct {
 		ID     int64
 		Result struct {

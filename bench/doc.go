@@ -1,5 +1,5 @@
 // Command bench measures the gateway through the real Envoy and writes the
-// table of docs/benchmarks.md; `make bench` runs it.
+// tables of docs/benchmarks.md; `make bench` runs it.
 //
 // Flow: main starts one stage after the other (stage.go). A stage is a fixture
 // backend with so many tools (fixture.go) and the shapes in front of it, each
@@ -10,6 +10,13 @@
 //     repeats the one answer that Patchbay gave when it was asked (null.go,
 //     capture.go),
 //   - patchbay: bin/patchbay serve, and the bootstrap that it renders.
+//
+// One more stage has a gateway alone, and instead of the shapes the ways that a
+// call can take through it (ways.go).
+//
+// `bench streams`, which `make bench-streams` runs, measures many idle GET streams
+// instead: memory, and how long a change takes to reach them all (streams.go for
+// the run, listener.go for the clients, notify.go for the fixture's part).
 //
 // Rounds go over the shapes in turn, so that what else the machine does meets
 // all of them. The load generator (load.go) lives in this process; the fixture,

@@ -59,9 +59,9 @@ func toolDefinitions(n int) []map[string]any {
 	}
 	out := make([]map[string]any, n)
 	for i := range out {
-		name := "echo"
-		if i > 0 {
-			name = fmt.Sprintf("search_records_%04d", i)
+		name := fmt.Sprintf("search_records_%04d", i)
+		if i < 2 {
+			name = [...]string{toolName, eventsToolName}[i]
 		}
 		out[i] = map[string]any{
 			"name":  name,
@@ -148,6 +148,8 @@ func (f *fixture) answer(dst []byte, m *message) []byte {
 		return appendResponse(dst, "202 Accepted", "", nil, nil)
 	case method == "tools/list":
 		return appendResponse(dst, "200 OK", "", id, list)
+	case method == "tools/call" && bytes.Contains(m.body[:min(len(m.body), 256)], []byte(`"name":"`+eventsToolName+`"`)):
+		return appendEvent(dst, id, callResult(m.body))
 	case method == "tools/call":
 		return appendResponse(dst, "200 OK", "", id, callResult(m.body))
 	}
@@ -185,6 +187,14 @@ func checksum(body []byte) uint32 {
 
 func callResult(body []byte) []byte {
 	return fmt.Appendf(nil, `{"content":[{"type":"text","text":"%08x"}]}`, checksum(body))
+}
+
+// appendEvent appends a response that is a stream with the answer as its only
+// event.
+func appendEvent(dst, id, result []byte) []byte {
+	event := fmt.Appendf(nil, "event: message\ndata: {\"jsonrpc\":\"2.0\",\"id\":%s,\"result\":%s}\n\n", id, result)
+	return fmt.Appendf(dst, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"+
+		"%x\r\n%s\r\n0\r\n\r\n", len(event), event)
 }
 
 // appendResponse appends a response; without an id it has no body.

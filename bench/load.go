@@ -76,10 +76,13 @@ func (c *client) post(body []byte, status string) error {
 }
 
 // open opens a session (MCP 2025-11-25, Lifecycle, "Initialization").
-func (c *client) open() error {
+func (c *client) open() error { return c.openAs("{}") }
+
+// openAs opens a session of a client with these capabilities.
+func (c *client) openAs(capabilities string) error {
 	c.use("")
 	err := c.post([]byte(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"`+revision+
-		`","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}`), "200")
+		`","capabilities":`+capabilities+`,"clientInfo":{"name":"bench","version":"1"}}}`), "200")
 	if err != nil {
 		return err
 	}
@@ -140,7 +143,7 @@ func (c *client) run(k *benchCase, want *expected, fixedID bool, until time.Time
 		if w.err = c.post(r.body, "200"); w.err != nil {
 			return w
 		}
-		if w.err = want.check(c.response.body, wantID); w.err != nil {
+		if w.err = want.check(k.message(c.response.body), wantID); w.err != nil {
 			return w
 		}
 		end := time.Now()

@@ -88,7 +88,7 @@ func (sh *shape) window(ctx context.Context, k *benchCase, want *expected, durin
 		return sample{}, err
 	}
 	if direct := directAfter - directBefore; sh.direct != nil && k.tools == 0 && direct != l.requests {
-		return sample{}, fmt.Errorf("%w: %d of %d calls went direct", errAnswer, direct, l.requests)
+		return sample{}, fmt.Errorf("%w: %d of %d calls went the right way", errAnswer, direct, l.requests)
 	}
 	n := time.Duration(l.requests)
 	return sample{

@@ -16,6 +16,7 @@ type report struct {
 	rounds                 int
 	window                 time.Duration
 	cases                  []*samples
+	ways                   []*samples
 	figures                []figure
 }
 
@@ -48,6 +49,7 @@ func (r *report) write(w io.Writer) error {
 	r.requests(&b)
 	b.WriteString("\n## Ratios of CPU per request\n\n")
 	r.ratios(&b)
+	r.writeWays(&b)
 	b.WriteString("\n## Single figures\n\n")
 	writeFigures(&b, r.figures)
 	_, err := io.WriteString(w, b.String())
@@ -59,8 +61,7 @@ func (r *report) requests(w io.Writer) {
 	for _, c := range r.cases {
 		for _, name := range c.shapes {
 			ws := c.windows[name]
-			byCPU := func(a, b sample) int { return cmp.Compare(a.cpu(), b.cpu()) }
-			least, most := slices.MinFunc(ws, byCPU), slices.MaxFunc(ws, byCPU)
+			least, most := leastCPU(ws), slices.MaxFunc(ws, byCPU)
 			rate := slices.MaxFunc(ws, func(a, b sample) int { return cmp.Compare(a.rate, b.rate) }).rate
 			t.row(c.c.title, name, fmt.Sprintf("%.0f", rate),
 				millis(best(ws, func(s *sample) time.Duration { return s.p50 })),
@@ -73,6 +74,10 @@ func (r *report) requests(w io.Writer) {
 	}
 	t.flush()
 }
+
+func byCPU(a, b sample) int { return cmp.Compare(a.cpu(), b.cpu()) }
+
+func leastCPU(ws []sample) sample { return slices.MinFunc(ws, byCPU) }
 
 func best(ws []sample, of func(*sample) time.Duration) time.Duration {
 	least := of(&ws[0])

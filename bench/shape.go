@@ -33,8 +33,8 @@ type shape struct {
 	fixed func(*benchCase) bool
 	// prepare is called before a case is measured.
 	prepare func(*benchCase) error
-	// direct returns how many calls have gone the direct way so far; nil does
-	// not know ways.
+	// direct returns how many calls have gone the way that they should, which is
+	// the direct one but in ways.go; nil does not know ways.
 	direct func(context.Context) (int, error)
 }
 
@@ -72,18 +72,23 @@ func settledRSS(ctx context.Context, p *process) (int64, error) {
 // openSessions opens the connections and their sessions, and calls until every
 // session's calls go direct.
 func (sh *shape) openSessions(ctx context.Context) error {
-	call := callCase(64)
+	return sh.openSessionsAs(ctx, "{}", callCase(64))
+}
+
+// openSessionsAs opens sessions of clients with these capabilities, and makes the
+// call until all go the way that they should.
+func (sh *shape) openSessionsAs(ctx context.Context, capabilities string, call benchCase) error {
 	for range connections {
 		c, err := dial(ctx, sh.addr)
 		if err != nil {
 			return err
 		}
 		sh.clients = append(sh.clients, c)
-		if err := c.open(); err != nil {
+		if err := c.openAs(capabilities); err != nil {
 			return fmt.Errorf("%s: %w\n%s", sh.name, err, sh.server.log.String())
 		}
 	}
-	return sh.server.waitFor(ctx, "calls go direct", func(ctx context.Context) error {
+	return sh.server.waitFor(ctx, "calls go the right way", func(ctx context.Context) error {
 		before, err := sh.direct(ctx)
 		if err != nil {
 			return err
@@ -95,7 +100,7 @@ func (sh *shape) openSessions(ctx context.Context) error {
 		}
 		after, err := sh.direct(ctx)
 		if err == nil && after-before != len(sh.clients) {
-			err = fmt.Errorf("%d of %d calls went direct", after-before, len(sh.clients))
+			err = fmt.Errorf("%d of %d calls went the right way", after-before, len(sh.clients))
 		}
 		return err
 	})
@@ -131,18 +136,20 @@ func get(ctx context.Context, url string) ([]byte, error) {
 	return body, err
 }
 
+// Calls in Patchbay's metrics, by their way.
 var (
 	directLine = regexp.MustCompile(`(?m)^patchbay_requests_total\{method="tools/call",outcome="routed",way="direct"\} (\S+)$`)
-	errMetric  = errors.New("metrics: unreadable count of direct calls")
+	brokerLine = regexp.MustCompile(`(?m)^patchbay_requests_total\{method="tools/call",outcome="ok",way="broker"\} (\S+)$`)
+	errMetric  = errors.New("metrics: unreadable count of calls")
 )
 
-// directCalls reads from Patchbay's metrics how many calls went direct.
-func directCalls(ctx context.Context, admin string) (int, error) {
+// callsBy reads from Patchbay's metrics how many calls went a way.
+func callsBy(ctx context.Context, admin string, way *regexp.Regexp) (int, error) {
 	page, err := get(ctx, "http://"+admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
-	m := directLine.FindSubmatch(page)
+	m := way.FindSubmatch(page)
 	if m == nil {
 		return 0, nil // none so far
 	}

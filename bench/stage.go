@@ -181,7 +181,7 @@ func (s *stage) startPatchbay(ctx context.Context, v variant) error {
 		return err
 	}
 	s.shapes = append(s.shapes, sh)
-	sh.direct = func(ctx context.Context) (int, error) { return directCalls(ctx, admin) }
+	sh.direct = func(ctx context.Context) (int, error) { return callsBy(ctx, admin, directLine) }
 	return sh.openSessions(ctx)
 }
 

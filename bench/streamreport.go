@@ -36,13 +36,13 @@ func (r *streamReport) write(w io.Writer) {
 	if r.throughEnvoy == nil {
 		return
 	}
-	fmt.Fprint(w, "\n## Through Envoy\n\nFor information; no limits.\n\n")
-	writeFigures(w, append(r.throughEnvoy.figures(r.streams, 0, 0), figure{
+	fmt.Fprint(w, "\n## Through Envoy\n\n")
+	writeFigures(w, append(r.throughEnvoy.figures(r.streams, maxStreamMemory, maxNotifyTime), figure{
 		title: "Envoy, resident, per stream", value: perStream(r.throughEnvoy.envoy.resident, 0, r.streams), unit: "KB",
 	}))
 }
 
-// figures are the rows of one way; a limit of 0 is none.
+// figures are the rows of one way.
 func (f *streamFigures) figures(streams int, memoryLimit, timeLimit float64) []figure {
 	per := func(now, before float64) float64 { return perStream(now, before, streams) }
 	return []figure{
