@@ -336,6 +336,7 @@ func (c *callStreams) forget(id session.ID) {
 		if !s.over && !s.liveLocked() {
 			s.cancel()
 		}
+		s.attachedLocked() // while its session is known here
 		c.removeLocked(s)
 	}
 }
