@@ -29,7 +29,7 @@ answer byte by byte. Behind the real Envoy, with one worker, stands a fixture ba
 
 - **plain**: an Envoy with the gateway's listener and a route to the fixture, without ext_proc: the floor.
 - **null**: Envoy exactly as Patchbay configures it, with an ext_proc server that has the same settings (gRPC, Go runtime,
-  Unix socket), reads the whole body and answers each request with the one answer that Patchbay gave when it was asked:
+  Unix socket) and gRPC's usual codec, reads the whole body and answers each request with the one answer that Patchbay gave when it was asked:
   the same headers and metadata and the body as it came, or the same bytes for a list. It is what the mechanism costs.
 - **patchbay**: ` + "`patchbay serve`" + `, sessions open, calls on the direct way (its metrics are asked whether they went it).
 - **patchbay+log**: the same, and Envoy reports by its access log service what came of each call (the default).

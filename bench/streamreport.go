@@ -24,25 +24,24 @@ tool, %d times, a second apart; the clock runs from then until the last client h
 exactly one notification per change. The clients run on the same machine.
 
 Memory is what is resident %s after the last stream was opened, less what was before the first session: garbage that the collector has
-not yet taken counts. KB are 1,000 bytes. Clients at the broker's own port have a connection of HTTP/1.1 each; through Envoy, which is
-how they come in practice, their streams share the connections of HTTP/2 between Envoy and the broker.
-
-A stream of HTTP/1.1 costs the broker more: for its connection, Go's HTTP server keeps 10 KB of buffers, and two goroutines with 10 KB
-of stacks.
+not yet taken counts. KB are 1,000 bytes. Through Envoy, the way that clients come, their streams share the connections of HTTP/2
+between Envoy and the broker: the limit of memory is for these. Clients at the broker's own port, which only tests and the operator
+reach, have a connection of HTTP/1.1 each. That costs the broker more: Go's HTTP server keeps 10 KB of buffers for it, and two
+goroutines with 10 KB of stacks.
 
 `
 
 func (r *streamReport) write(w io.Writer) {
 	fmt.Fprintf(w, streamIntroduction, r.date, r.machine, r.streams, r.changes, settleTime)
-	fmt.Fprint(w, "## At the broker's port\n\n")
-	writeFigures(w, r.direct.figures(r.streams, maxStreamMemory, maxNotifyTime))
-	if r.throughEnvoy == nil {
-		return
+	if r.throughEnvoy != nil {
+		fmt.Fprint(w, "## Through Envoy\n\n")
+		writeFigures(w, append(r.throughEnvoy.figures(r.streams, maxStreamMemory, maxNotifyTime), figure{
+			title: "Envoy, resident, per stream", value: perStream(r.throughEnvoy.envoy.resident, 0, r.streams), unit: "KB",
+		}))
+		fmt.Fprintln(w)
 	}
-	fmt.Fprint(w, "\n## Through Envoy\n\n")
-	writeFigures(w, append(r.throughEnvoy.figures(r.streams, maxStreamMemory, maxNotifyTime), figure{
-		title: "Envoy, resident, per stream", value: perStream(r.throughEnvoy.envoy.resident, 0, r.streams), unit: "KB",
-	}))
+	fmt.Fprint(w, "## At the broker's own port\n\n")
+	writeFigures(w, r.direct.figures(r.streams, 0, maxNotifyTime))
 }
 
 // figures are the rows of one way.
