@@ -165,10 +165,11 @@ func TestServerAsksWhatWasNotDeclared(t *testing.T) {
 	}
 }
 
-// The client is gone: the server gets an error.
+// The client is gone and does not come back: the server gets an error when the
+// call is over.
 func TestServerAsksAClientThatLeaves(t *testing.T) {
 	fake := asking(t)
-	g := up(t, entry("s", fake))
+	g := up(t, entry("s", fake, "timeout: 1s"))
 	c := mcptest.NewClient(t, g.URL())
 	c.Capabilities = `{"roots":{}}`
 	c.Initialize()
