@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"patchbay.dev/registry"
 )
 
@@ -40,7 +38,7 @@ func benchRegistry() *registry.Registry {
 }
 
 // BenchmarkBuildAll checks, renders and merges the catalogs of all servers, and
-// merges once. BenchmarkChangeOne takes in one changed catalog among them. The
+// merges once. [BenchmarkChangeOne] takes in one changed catalog among them. The
 // rendering of the list that clients get is in neither: it is done when a client
 // asks.
 func BenchmarkBuildAll(b *testing.B) {
@@ -66,12 +64,31 @@ func BenchmarkMergeAll(b *testing.B) {
 	}
 }
 
+// BenchmarkChangeOne also reports its time as a share of BuildAll's, both the
+// fastest of several runs: more than 5 % would say that a change renders what it
+// does not concern. `make bench` reports it with that limit.
 func BenchmarkChangeOne(b *testing.B) {
-	change := changeOne()
+	catalogs := make([]*registry.Catalog, benchServers)
+	for i := range catalogs {
+		catalogs[i] = benchCatalog(0)
+	}
+	r, change := benchRegistry(), changeOne()
+	whole := time.Duration(math.MaxInt64)
+	for range 2 {
+		whole = min(whole, timed(func() { registry.BuildAll(r, catalogs) }))
+	}
+	one := time.Duration(math.MaxInt64)
 	b.ReportAllocs()
 	for b.Loop() {
-		change()
+		one = min(one, timed(change))
 	}
+	b.ReportMetric(100*float64(one)/float64(whole), "%-of-whole")
+}
+
+func timed(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
 }
 
 // changeOne returns what changes every tool of one server among all.
@@ -86,33 +103,6 @@ func changeOne() func() {
 		r.SetReady("s50", versions[i%2], registry.Facts{})
 		i++
 	}
-}
-
-// One change of a server with 50 tools in a catalog of 5,000 costs at most 1/20
-// of building it whole; measured is 1/80.
-func TestChangeOneIsCheap(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it measures")
-	}
-	catalogs := make([]*registry.Catalog, benchServers)
-	for i := range catalogs {
-		catalogs[i] = benchCatalog(0)
-	}
-	r, change := benchRegistry(), changeOne()
-	build := fastest(2, func() { registry.BuildAll(r, catalogs) })
-	one := fastest(15, change)
-	t.Logf("whole %v, one change %v: 1/%d", build, one, build/one)
-	assert.LessOrEqual(t, 20*one, build)
-}
-
-func fastest(rounds int, f func()) time.Duration {
-	best := time.Duration(math.MaxInt64)
-	for range rounds {
-		began := time.Now()
-		f()
-		best = min(best, time.Since(began))
-	}
-	return best
 }
 
 // BenchmarkStateOne takes in that one server is lost or back.
