@@ -97,7 +97,7 @@ func TestOpsErrors(t *testing.T) {
 	up := []string{"up", "--listen", free, "--admin", admin, "--state-dir", state}
 	keys := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(keys, "keys"), []byte("x"), 0o600))
-	require.NoError(t, os.Chmod(filepath.Join(keys, "keys"), 0o644)) //nolint:gosec // that is the mistake
+	require.NoError(t, os.Chmod(filepath.Join(keys, "keys"), 0o644)) // that is the mistake
 	noKeys := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(noKeys, "keys"), []byte("secret-not-base64\n"), 0o600))
 	file := writeFile(t, "file", "", 0o600)

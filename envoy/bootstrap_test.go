@@ -25,7 +25,7 @@ func TestBootstrapGolden(t *testing.T) {
 	got, err := Bootstrap(served)
 	require.NoError(t, err)
 	if *update {
-		require.NoError(t, os.WriteFile(golden, got, 0o644)) //nolint:gosec // a file for everybody
+		require.NoError(t, os.WriteFile(golden, got, 0o644))
 	}
 	want, err := os.ReadFile(golden)
 	require.NoError(t, err)

@@ -114,7 +114,7 @@ func (s *supervisor) loop(ctx context.Context) error {
 		started := time.Now()
 		ready, last, err := s.run(ctx)
 		if ctx.Err() != nil {
-			return nil //nolint:nilerr // it ended because it was told to
+			return nil // it ended because it was told to
 		}
 		served = served || ready
 		if !served {
@@ -124,7 +124,7 @@ func (s *supervisor) loop(ctx context.Context) error {
 		if time.Since(started) > settledAfter {
 			backoff = minBackoff
 		}
-		wait := backoff/2 + rand.N(backoff/2) //nolint:gosec // jitter
+		wait := backoff/2 + rand.N(backoff/2) // jitter
 		s.log.Error("envoy died; starting it again", "error", reason(last, err), "in", wait)
 		backoff = min(2*backoff, maxBackoff)
 		select {
@@ -200,7 +200,7 @@ func (s *supervisor) command(bootstrap string) *exec.Cmd {
 	if s.cfg.Concurrency > 0 {
 		args = append(args, "--concurrency", strconv.Itoa(s.cfg.Concurrency))
 	}
-	cmd := exec.Command(s.cfg.Path, args...) //nolint:gosec,noctx // the operator's own Envoy; proc.wait stops it, gently at first
+	cmd := exec.Command(s.cfg.Path, args...) // the operator's own Envoy; proc.wait stops it, gently at first
 	cmd.SysProcAttr = processAttributes()
 	return cmd
 }

@@ -185,7 +185,7 @@ func TestFind(t *testing.T) {
 		t.Helper()
 		path := filepath.Join(dir, "envoy")
 		require.NoError(t, os.MkdirAll(dir, 0o700))
-		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+output+"'\n"), 0o700)) //nolint:gosec // must run
+		require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\necho '"+output+"'\n"), 0o700)) // must run
 		return path
 	}
 	version := func(v string) string { return "envoy  version: abc/" + v + "/Clean/RELEASE/BoringSSL" }

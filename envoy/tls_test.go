@@ -112,7 +112,7 @@ func TestListenerTLS(t *testing.T) {
 		assert.Equal(t, map[bool]int{true: 2, false: 1}[h2], resp.ProtoMajor)
 		client.CloseIdleConnections()
 	}
-	old := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11} //nolint:gosec // that it is refused is tested
+	old := &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11} // that it is refused is tested
 	_, err := tls.Dial("tcp", g.listen, old)
 	assert.Error(t, err)
 }

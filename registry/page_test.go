@@ -58,7 +58,7 @@ func TestPages(t *testing.T) {
 // A client that pages through a list while servers and tools come and go sees
 // every tool that stayed, exactly once.
 func TestPagesOverChanges(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		r, _ := newRegistry(t)
 		r.Add(server("s"))

@@ -169,7 +169,7 @@ func (g *gateway) run(ctx context.Context, on endpoints, more ...func(context.Co
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
-	return err //nolint:wrapcheck // each part names itself
+	return err
 }
 
 func (g *gateway) close() {

@@ -60,7 +60,7 @@ func (o *options) read() (*config.Config, []config.Warning, error) {
 		cfg, warnings, err = config.Load(o.config, env)
 	}
 	if err != nil {
-		return nil, warnings, err //nolint:wrapcheck // it names the file and the place
+		return nil, warnings, err
 	}
 	if state != "" {
 		moveState(cfg, state)

@@ -36,7 +36,7 @@ func (g *gateway) reloading(o *options, hup bool) func(context.Context) error {
 				}
 			}()
 		}
-		return r.Run(ctx) //nolint:wrapcheck // it returns nil
+		return r.Run(ctx) // it returns nil
 	}
 }
 

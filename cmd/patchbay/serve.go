@@ -122,7 +122,7 @@ func listenOn(ctx context.Context, address, flag string) (net.Listener, error) {
 // removeStale removes the socket of a process that was killed.
 func removeStale(ctx context.Context, path string) error {
 	if fi, err := os.Lstat(path); err != nil || fi.Mode()&os.ModeSocket == 0 {
-		return nil //nolint:nilerr // not there, or not ours to remove: listen tells
+		return nil // not there, or not ours to remove: listen tells
 	}
 	var d net.Dialer
 	if conn, err := d.DialContext(ctx, "unix", path); err == nil {
@@ -155,7 +155,7 @@ func renderBootstrapCommand() *cobra.Command {
 			}
 			out, err := envoy.Bootstrap(bootstrapConfig(cfg, a))
 			if err != nil {
-				return err //nolint:wrapcheck // it names itself
+				return err
 			}
 			_, err = c.OutOrStdout().Write(out)
 			return err

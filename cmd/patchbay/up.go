@@ -63,7 +63,7 @@ func up(c *cobra.Command, o *options, envoyLog string) error {
 	}
 	path, err := envoy.Find()
 	if err != nil {
-		return err //nolint:wrapcheck // it says what to do
+		return err
 	}
 	dir, err := os.MkdirTemp("", "patchbay-") // short: a socket's path has 108 bytes at most
 	if err != nil {
@@ -89,7 +89,7 @@ func up(c *cobra.Command, o *options, envoyLog string) error {
 	}
 	bootstrap, err := envoy.Bootstrap(bootstrapConfig(cfg, a))
 	if err != nil {
-		return err //nolint:wrapcheck // it names itself
+		return err
 	}
 	g, err := newGateway(cfg, log)
 	if err != nil {
@@ -112,7 +112,7 @@ func checkFree(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
-	return l.Close() //nolint:wrapcheck // a listener that nobody has used
+	return l.Close() // a listener that nobody has used
 }
 
 // envoyLogs prints Envoy's log, apart from ours by its prefix. What it says of
@@ -170,7 +170,7 @@ func banner(w io.Writer, cfg *config.Config, s *registry.Snapshot) error {
 	}
 	fmt.Fprintf(&text, "\nPaste this into your client's configuration:\n\n%s\n\nCtrl-C stops everything.\n", snippet)
 	_, err = text.WriteTo(w)
-	return err //nolint:wrapcheck // to the terminal
+	return err
 }
 
 // reachable is a listener's address as a client on this machine reaches it.

@@ -34,7 +34,7 @@ func TestDocsAreCurrent(t *testing.T) {
 	require.NoError(t, err)
 	for file, want := range map[string][]byte{schemaFile: append(data, '\n'), referenceFile: reference(t, schema)} {
 		if *update {
-			require.NoError(t, os.WriteFile(file, want, 0o644)) //nolint:gosec // a document
+			require.NoError(t, os.WriteFile(file, want, 0o644))
 		}
 		got, err := os.ReadFile(file)
 		require.NoError(t, err, "make it with: go test ./internal/config -update")

@@ -21,7 +21,7 @@ type Env = func(name string) (string, bool)
 // Errors when the file was read and is wrong; warnings come with and without an
 // error. See Parse for the formats.
 func Load(path string, env Env) (*Config, []Warning, error) {
-	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("%s: %w: check the name of the configuration", path, fs.ErrNotExist)
 	}

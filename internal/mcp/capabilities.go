@@ -49,7 +49,7 @@ func ParseCapabilities(raw []byte) (Capabilities, error) {
 	var w clientCapabilities
 	if len(raw) > 0 {
 		if err := json.Unmarshal(raw, &w); err != nil {
-			return 0, err //nolint:wrapcheck // the caller has the words
+			return 0, err
 		}
 	}
 	var c Capabilities

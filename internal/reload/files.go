@@ -133,10 +133,10 @@ func (w *watched) fingerprint() fingerprint {
 }
 
 func read(name string) ([]byte, error) {
-	f, err := os.Open(name) //nolint:gosec // the operator names the file
+	f, err := os.Open(name)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // only hashed
+		return nil, err // only hashed
 	}
 	defer f.Close()                               //nolint:errcheck // read only
-	return io.ReadAll(io.LimitReader(f, maxRead)) //nolint:wrapcheck // only hashed
+	return io.ReadAll(io.LimitReader(f, maxRead)) // only hashed
 }

@@ -57,7 +57,7 @@ func (c *Claims) append(b []byte) []byte {
 }
 
 func appendText(b []byte, s string) []byte {
-	b = binary.BigEndian.AppendUint16(b, uint16(len(s))) //nolint:gosec // at most MaxClaim
+	b = binary.BigEndian.AppendUint16(b, uint16(len(s))) // at most MaxClaim
 	return append(b, s...)
 }
 
@@ -70,7 +70,7 @@ func (c *Claims) parse(b []byte) error {
 	c.ID = ID(b[1:])
 	c.Revision = b[17]
 	c.Capabilities = binary.BigEndian.Uint32(b[18:])
-	c.Expires = time.Unix(int64(binary.BigEndian.Uint64(b[22:])), 0) //nolint:gosec // our own number
+	c.Expires = time.Unix(int64(binary.BigEndian.Uint64(b[22:])), 0)
 	b, ok1 := cutText(b[fixed:], &c.Principal)
 	b, ok2 := cutText(b, &c.VirtualServer)
 	if !ok1 || !ok2 || len(b) != 0 {

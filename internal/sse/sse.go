@@ -139,7 +139,7 @@ func (r *Reader) feed() error {
 	}
 	next, err := r.r.Peek(1)
 	if err != nil || next[0] != '\n' {
-		return nil //nolint:nilerr // the line is complete; the next read tells
+		return nil // the line is complete; the next read tells
 	}
 	r.crlf = true
 	return r.take(1)
@@ -148,7 +148,7 @@ func (r *Reader) feed() error {
 // buffered waits for bytes and returns what has arrived.
 func (r *Reader) buffered() ([]byte, error) {
 	if _, err := r.r.Peek(1); err != nil {
-		return nil, err //nolint:wrapcheck // io.EOF is the contract
+		return nil, err // io.EOF is the contract
 	}
 	buf, err := r.r.Peek(r.r.Buffered())
 	if err != nil {

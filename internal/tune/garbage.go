@@ -23,7 +23,7 @@ func percentFor(live uint64) int {
 	if live <= headroom*100/gcPercent {
 		return gcPercent
 	}
-	return max(leastPercent, int(headroom*100/live)) //nolint:gosec // at most gcPercent
+	return max(leastPercent, int(headroom*100/live))
 }
 
 // pace sets the percentage anew after each collection. It returns a function that

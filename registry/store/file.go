@@ -67,21 +67,21 @@ func encode(srv *registry.Server) ([]byte, error) {
 // fs.ErrNotExist, errMoved, or says what is wrong with the file.
 func read(path string, of *config.Server) (*registry.Catalog, registry.Facts, error) {
 	var none registry.Facts
-	r, err := os.Open(path) //nolint:gosec // a name of ours in a directory of ours
+	r, err := os.Open(path)
 	if err != nil {
-		return nil, none, err //nolint:wrapcheck // it names the file
+		return nil, none, err
 	}
 	defer r.Close() //nolint:errcheck // read only
 	info, err := r.Stat()
 	if err != nil {
-		return nil, none, err //nolint:wrapcheck // it names the file
+		return nil, none, err
 	}
 	if info.Size() > maxFile {
 		return nil, none, fmt.Errorf("%s is larger than %d bytes", path, maxFile)
 	}
 	text, err := io.ReadAll(io.LimitReader(r, maxFile))
 	if err != nil {
-		return nil, none, err //nolint:wrapcheck // it names the file
+		return nil, none, err
 	}
 	var f file
 	if err := json.Unmarshal(text, &f); err != nil {

@@ -125,7 +125,7 @@ func (s *Store) save(srv *registry.Server) error {
 	if len(text) > maxFile {
 		return fmt.Errorf("it is larger than %d bytes", maxFile)
 	}
-	return atomicfile.Write(s.path(srv.Config.Name), text) //nolint:wrapcheck // it names the file
+	return atomicfile.Write(s.path(srv.Config.Name), text)
 }
 
 // sweep removes the files of servers that are gone, and what a crash left of a
