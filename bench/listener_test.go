@@ -88,24 +88,29 @@ func TestFixtureChanges(t *testing.T) {
 }
 
 func TestStreamReport(t *testing.T) {
-	r := &streamReport{machine: "2 cores", date: "today", streams: 1000, changes: 2, direct: &streamFigures{
+	r := &streamReport{machine: "2 cores", date: "today", streams: 1000, changes: 2, throughEnvoy: &streamFigures{
 		before: memory{resident: 30e6, heap: 5e6, stacks: 1e6},
 		idle:   memory{resident: 54e6, heap: 15e6, stacks: 9e6},
 		after:  memory{resident: 56e6},
 		heard:  []time.Duration{1500 * time.Millisecond, 2100 * time.Millisecond},
 		opened: time.Second,
 	}}
+	r.direct = r.throughEnvoy
 	var b strings.Builder
 	r.write(&b)
 	for _, want := range []string{
 		"| patchbay, resident, per stream with its session | 24 | KB | 25 | pass |",
 		"| the same after the changes | 26 | KB | 25 | FAIL |",
+		"| the same after the changes | 26 | KB | | |", // at the broker's own port
 		"| of it heap, garbage included | 10 | KB | | |",
 		"| a change until all have read it, slowest | 2.10 | s | 2 | FAIL |",
 		"| each | 1.50, 2.10 | s | | |",
 	} {
 		assert.Contains(t, strings.Join(strings.Fields(b.String()), " "), want)
 	}
+	b.Reset()
+	r.throughEnvoy = nil
+	r.write(&b)
 	assert.NotContains(t, b.String(), "Envoy, resident")
 }
 

@@ -24,6 +24,9 @@ var microBenchmarks = []struct {
 		{title: "opening a sealed session id", bench: "BenchmarkFind/adopted", unit: "ns/op", limit: 1000},
 		{title: "memory of an idle session with one backend session", bench: "BenchmarkMemory", unit: "B/session", limit: 2048},
 	}},
+	{"./registry", "^BenchmarkChangeOne$", []figure{
+		{title: "a change of 50 tools of 5,000, against building all", bench: "BenchmarkChangeOne", unit: "%-of-whole", limit: 5},
+	}},
 }
 
 // figure is one number of the report and its limit; 0 has none.
