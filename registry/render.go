@@ -137,7 +137,11 @@ func (r *renderer) uri(uri string) (string, string) {
 	case r.cfg.ToolPrefix() == "":
 		return uri, ""
 	}
-	return mcp.QualifyURI(r.cfg.Name, uri), ""
+	// As clients ask for it: the router takes no longer one.
+	if uri = mcp.QualifyURI(r.cfg.Name, uri); len(uri) > maxURILength {
+		return "", "the URI with the server in front is over 8 KiB"
+	}
+	return uri, ""
 }
 
 func checkName(name string) string {
