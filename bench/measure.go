@@ -46,19 +46,27 @@ func (s *stage) measure(ctx context.Context, k *benchCase, progress io.Writer) (
 		}
 		want[sh.name] = &e
 	}
+	return out, s.rounds(ctx, out, shapes, func(i int) (*benchCase, *expected) { return k, want[shapes[i].name] }, progress)
+}
+
+// rounds measures the shapes in turn, each with the case that is its own.
+func (s *stage) rounds(
+	ctx context.Context, out *samples, shapes []*shape, own func(i int) (*benchCase, *expected), progress io.Writer,
+) error {
 	for round := range s.opt.rounds {
-		fmt.Fprintf(progress, "%-24s round %d of %d:", k.title, round+1, s.opt.rounds)
-		for _, sh := range shapes {
-			w, err := sh.window(ctx, k, want[sh.name], s.opt.time)
+		fmt.Fprintf(progress, "%-24s round %d of %d:", out.c.title, round+1, s.opt.rounds)
+		for i, sh := range shapes {
+			k, want := own(i)
+			w, err := sh.window(ctx, k, want, s.opt.time)
 			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", sh.name, k.title, err)
+				return fmt.Errorf("%s, %s: %w", sh.name, k.title, err)
 			}
 			out.windows[sh.name] = append(out.windows[sh.name], w)
 			fmt.Fprintf(progress, "  %s %.0f us", sh.name, micros(w.cpu()))
 		}
 		fmt.Fprintln(progress)
 	}
-	return out, nil
+	return nil
 }
 
 // window measures one shape once.

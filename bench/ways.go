@@ -131,19 +131,7 @@ func (s *stage) measureWays(ctx context.Context, k *benchCase, progress io.Write
 		}
 		want = append(want, e)
 	}
-	for round := range s.opt.rounds {
-		fmt.Fprintf(progress, "%-24s round %d of %d:", k.title, round+1, s.opt.rounds)
-		for i, sh := range s.shapes {
-			w, err := sh.window(ctx, &calls[i], &want[i], s.opt.time)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", sh.name, k.title, err)
-			}
-			out.windows[sh.name] = append(out.windows[sh.name], w)
-			fmt.Fprintf(progress, "  %s %.0f us", sh.name, micros(w.cpu()))
-		}
-		fmt.Fprintln(progress)
-	}
-	return out, nil
+	return out, s.rounds(ctx, out, s.shapes, func(i int) (*benchCase, *expected) { return &calls[i], &want[i] }, progress)
 }
 
 const waysIntroduction = `

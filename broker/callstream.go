@@ -332,10 +332,8 @@ func (c *callStreams) forget(id session.ID) {
 	if of == nil {
 		return
 	}
+	of.giveUpLocked()
 	for _, s := range of.all {
-		if !s.over && !s.liveLocked() {
-			s.cancel()
-		}
 		s.attachedLocked() // while its session is known here
 		c.removeLocked(s)
 	}
@@ -347,10 +345,15 @@ func (c *callStreams) close() {
 	defer c.mu.Unlock()
 	c.closed = true
 	for _, of := range c.sessions {
-		for _, s := range of.all {
-			if !s.over && !s.liveLocked() {
-				s.cancel()
-			}
+		of.giveUpLocked()
+	}
+}
+
+// giveUpLocked gives up the calls that go on without their client.
+func (of *sessionCalls) giveUpLocked() {
+	for _, s := range of.all {
+		if !s.over && !s.liveLocked() {
+			s.cancel()
 		}
 	}
 }
