@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -237,12 +238,26 @@ func (g *gateway) calls(way string) float64 {
 	return g.metric("patchbay_requests_total", `method="tools/call"`, `way="`+way+`"`)
 }
 
+// takenPorts are those that freePort has given.
+var takenPorts sync.Map
+
+// freePort returns a port that nothing listens on. It is below those that the
+// kernel gives to outgoing connections, or one of the many that run beside this
+// test could have taken it before the gateway does.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	addr, ok := l.Addr().(*net.TCPAddr)
-	require.True(t, ok)
-	return addr.Port
+	for range 1000 {
+		port := 10_000 + rand.IntN(20_000) //nolint:gosec // any will do
+		if _, taken := takenPorts.LoadOrStore(port, true); taken {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		require.NoError(t, l.Close())
+		return port
+	}
+	require.FailNow(t, "no port is free")
+	return 0
 }
